@@ -355,4 +355,4 @@ def _makes_a_difference(
     if guard is Guard.ENTITLEMENT:
         moving = rules.get(RuleName.CONSOLIDATION)
         return moving is not None and bool((moving & ~rule_inputs.entitlement.undisturbed(moving)).any())
-    return guards.bears(guard, rules, search.pool)
+    return guards.limits_step(guard, rules, search.pool)

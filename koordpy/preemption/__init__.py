@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Victims for a unit that does not fit: rules state which pods may be evicted, searches find the least harmful set.
+"""Chooses which running pods are evicted for a unit that does not fit (victims), and where its members then run.
 
-Three folders: `rules` states which victims are allowed, and limits on them. `selection` chooses sets of victims as
-plain numbers. `search` tries each set on the draft with all filters (docs/rules/preemption.md).
+Three folders: `rules` decides which pods may be evicted, and limits how many. `selection` chooses the least harmful set
+of victims as plain numbers. `search` tries each set on the draft with all filters (docs/rules/preemption.md).
 
-Main types: `VictimRule` (`rule_protocol.py`): a rule; `PreemptionSearch` (`preemption_search.py`): a round's search;
-`Choices` (`victim_choice.py`): the numbers.
+Main types: `VictimRule` (`rule_protocol.py`): a rule that permits evictions; `PreemptionSearch`
+(`preemption_search.py`): state of all searches of a round; `Choices` (`victim_choice.py`): the choice of victims as
+numbers.
 
 Must not evict pods or write to the API server: a preemption plan is a value. Start reading at `victim_rules.py`, then
 `select_victims.py`.

@@ -10,7 +10,7 @@ from koordpy.gangs.gang_reading import read_gang
 from koordpy.gangs.gang_settings import Gang
 from koordpy.plan.gang_repair import GangRepair, LostMember
 from koordpy.pods.gang_refs import GangRef
-from koordpy.preemption.search.stale_gangs import thinned
+from koordpy.preemption.search.stale_gangs import may_be_stale
 from koordpy.preemption.selection.victim_units import terminating
 
 
@@ -59,7 +59,9 @@ def broken_gang(ref: GangRef, snapshot: Snapshot, settings: Repair) -> GangRepai
     Returns None also if all live members are terminating, and for gangs of other schedulers.
     """
     names = snapshot.scheduler_names
-    if not thinned(ref, snapshot) or not any(pod.pod.spec.scheduler_name in names for pod in snapshot.members[ref]):
+    if not may_be_stale(ref, snapshot) or not any(
+        pod.pod.spec.scheduler_name in names for pod in snapshot.members[ref]
+    ):
         return None
     gang = read_gang(snapshot, ref)
     if not missing_members(gang) or all(map(terminating, gang.bound)):

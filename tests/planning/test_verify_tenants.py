@@ -14,7 +14,7 @@ from koordpy.cache.plan_draft import Draft
 from koordpy.config.configuration import Consolidation, Fairness, KoordpyConfiguration, Preemption, Protection, Quota
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Groups
-from koordpy.preemption.selection.disruption_budgets import standing_budgets
+from koordpy.preemption.selection.disruption_budgets import snapshot_budgets
 from koordpy.verify.eviction_check import EvictedUnit, Round
 from koordpy.verify.plan_fault import Check
 from koordpy.verify.preemption_check import check_victims
@@ -106,7 +106,7 @@ def texts(case: Case) -> list[str]:
     taken = [EvictedUnit((snapshot.pods[f"default/{name}"],), case.rule) for name in case.taken]
     nodes = {f"default/{case.who}": snapshot.index[case.to]}
     back = {f"default/{name}": snapshot.index[to] for name, to in case.back.items()}
-    found = check_victims(unit, taken, nodes, back, Round(round_state, None, standing_budgets(snapshot)))
+    found = check_victims(unit, taken, nodes, back, Round(round_state, None, snapshot_budgets(snapshot)))
     return [str(one) for one in found if one.check is not Check.QUOTAS]
 
 

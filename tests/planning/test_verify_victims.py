@@ -36,7 +36,7 @@ from koordpy.plan.round_plan import Proof
 from koordpy.planner.actions import give_back_overuse, release_stale_gangs
 from koordpy.planner.planning_round import plan_round
 from koordpy.preemption.search import preemption_search
-from koordpy.preemption.selection.disruption_budgets import standing_budgets
+from koordpy.preemption.selection.disruption_budgets import snapshot_budgets
 from koordpy.preemption.selection.preemption_names import EVERY_WAY, Way
 from koordpy.verify.eviction_check import EvictedUnit, Round, check_given_back, check_stale
 from koordpy.verify.plan_check import check_returns
@@ -181,7 +181,7 @@ def plan_of(case: Case, world: World | None = None) -> Plan:
     first = next(iter(case.who.split()), "p")
     unit = next(one for one in groups.units() if one.plain is not None and one.plain.name == first)
     lines = entitlements_of(snapshot, config.fairness) if case.reclaim == "all" else None
-    at = Round(round_state, lines, standing_budgets(snapshot))
+    at = Round(round_state, lines, snapshot_budgets(snapshot))
     taken = [
         EvictedUnit(tuple(snapshot.pods[f"default/{name}"] for name in text.split()), rule) for text, rule in case.taken
     ]
@@ -399,7 +399,7 @@ def test_nobody_goes_in_vain_for_a_pod_with_a_volume(extra: list[str], sharing: 
 
 def at_first(world: World) -> Round:
     snapshot = world.snapshot()
-    budgets = standing_budgets(snapshot)
+    budgets = snapshot_budgets(snapshot)
     return Round(RoundState(Draft(snapshot), KoordpyConfiguration()), None, budgets)
 
 

@@ -20,7 +20,7 @@ from koordpy.gangs.queue_units import Unit
 from koordpy.plan.limits import ADVICE_NAMED, ADVICE_REDUCTIONS, ADVICE_TRIALS, ADVICE_TRIALS_LEAST, ADVICE_WORK
 from koordpy.plan.round_plan import RoundPlan
 from koordpy.planner.planning_round import plan_round
-from koordpy.preemption.selection.disruption_budgets import BudgetCover, standing_budgets
+from koordpy.preemption.selection.disruption_budgets import BudgetCover, snapshot_budgets
 from koordpy.preemption.selection.preemption_names import RuleName
 
 _MOVED = RuleName.CONSOLIDATION
@@ -118,7 +118,7 @@ class Trials:
         Empty if they violate no budget. Preemption by priority may violate budgets, the other rules may not.
         """
         victims = [self.snapshot.pods[one.pod_key] for one in plan.evictions if one.unit in units]
-        standing = standing_budgets(self.snapshot)
+        standing = snapshot_budgets(self.snapshot)
         cover = BudgetCover([one.budget for one in standing])
         counts = Counter(b for pod in victims for b in cover.budgets_of(pod))
         names = [standing[b].budget.metadata for b in sorted(counts) if counts[b] > standing[b].allowed]

@@ -23,7 +23,7 @@ from koordpy.planner.queue.seats import Seats
 from koordpy.planner.queue.starvation import StarvationGuard, starving_beside
 from koordpy.planner.queue.unit_order import UnitOrder
 from koordpy.planner.round_context import RoundContext
-from koordpy.preemption.search.stale_gangs import thinned_gangs
+from koordpy.preemption.search.stale_gangs import possibly_stale_gangs
 
 Failures = Mapping[Hashable, WaitingUnit | DeferredUnit]
 """Equivalence class -> the outcome of the first of its units, which lacks capacity or was deferred to a search."""
@@ -98,7 +98,7 @@ def policies_of(queue: UnitOrder, context: RoundContext) -> list[QueuePolicy]:
     groups, snapshot = round_state.groups, round_state.snapshot
     if snapshot.returning:
         out.append(ReturningPods(round_state))
-    if snapshot.members and any(missing_members(groups.gang(ref)) for ref in thinned_gangs(snapshot)):
+    if snapshot.members and any(missing_members(groups.gang(ref)) for ref in possibly_stale_gangs(snapshot)):
         out.append(Seats(round_state, context.outcomes))
     return out
 

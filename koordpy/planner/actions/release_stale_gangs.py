@@ -12,7 +12,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.stale_grace import grace_seconds, since
 from koordpy.planner.round_context import RoundContext
 from koordpy.pods.pod_info import PodInfo
-from koordpy.preemption.search.stale_gangs import is_stale, present, thinned_gangs
+from koordpy.preemption.search.stale_gangs import is_stale, possibly_stale_gangs, present
 from koordpy.preemption.selection.disruption_budgets import budgets_of, forbid
 from koordpy.preemption.selection.victim_units import terminating, untouchable
 from koordpy.report.eviction_words import stale_evictions
@@ -33,7 +33,7 @@ def release_stale_gangs(context: RoundContext) -> None:
     )
     tried = {one.unit.id for one in context.outcomes if not isinstance(one, DeferredUnit)}
     evicted = {pod.gang for pod in draft.evicted.values() if pod.gang is not None}
-    refs = {*thinned_gangs(snapshot), *evicted}
+    refs = {*possibly_stale_gangs(snapshot), *evicted}
     for ref in sorted(refs, key=lambda ref: (natural_key(ref.namespace), natural_key(ref.name), ref.source.value)):
         gang = groups.gang(ref)
         if not is_stale(gang, draft):

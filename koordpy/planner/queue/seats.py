@@ -41,7 +41,7 @@ from koordpy.planner.queue.queue_policy import QueuePolicy
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.search.relocation import as_pending
-from koordpy.preemption.search.stale_gangs import thinned_gangs
+from koordpy.preemption.search.stale_gangs import possibly_stale_gangs
 from koordpy.problems.problem_building import build
 from koordpy.problems.unit_placement import Question, place_unit
 
@@ -131,7 +131,7 @@ class Seats(QueuePolicy):
         groups, draft, names = self._round_state.groups, self._round_state.draft, self._round_state.snapshot.nodes
         placed = {key: names[node].name for key, node in draft.placed.items()}
         tried = {one.unit.id: one.unit for one in self._outcomes if one.unit.bound_any}
-        others = {groups.id_of(ref): groups.unit(ref) for ref in thinned_gangs(self._round_state.snapshot)}
+        others = {groups.id_of(ref): groups.unit(ref) for ref in possibly_stale_gangs(self._round_state.snapshot)}
         untried = [unit for unit in others.values() if unit.id not in tried and unit.members]
         for unit in (*tried.values(), *sorted(untried, key=_queue_key)):
             after = unit.with_bound(placed, draft.evicted)

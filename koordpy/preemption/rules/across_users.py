@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protection of users from each other's priorities (`preemption.acrossUsers`), for victims of rule `priority`.
+"""Protects tenants from preemption by other tenants' priorities (`preemption.acrossUsers`); for rule `priority` only.
 
-Without it, a user could take the whole cluster by giving high priorities to its pods. Source: docs/rules/preemption.md
-3.1. A tenant is a user (mode gpu-count) or a queue (exact, kai). Its share is counted on the nodes that the preemptor
-could use (`usable_shares.py`). Units of another tenant may be evicted in two cases:
+Without this protection, a user could take the whole cluster by giving high priorities to its pods. Source:
+docs/rules/preemption.md 3.1. A tenant is a user (mode gpu-count) or a queue (exact, kai). Its share is computed on the
+nodes that the preemptor could use (`usable_shares.py`). Units of another tenant may be evicted in two cases:
 
 - (a) The tenant keeps at least min(usage, share).
-- (b) The tenant is above its share before each unit is evicted. Afterwards, the excess of the preemptor's tenant is no
-larger than the excess of the other tenant was before. An excess is usage above the unrounded share.
+- (b) The tenant is above its share before each unit is evicted. After the plan, the excess of the preemptor's tenant is
+  at most the excess that the other tenant had before the plan. An excess is usage above the unrounded share.
 
-The protection does not apply between two ElasticQuotas, to a preemptor of system priority, and as far as the
-preemptor's quota stays within its min (its guarantee).
+A third case is the guarantee: the plan leaves each of the preemptor's quotas below the LCA within its min. The LCA is
+the lowest common ancestor of the two tenants' quotas. The protection does not apply between two ElasticQuotas or to a
+preemptor of system priority.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from koordpy.quota.quota_book import QuotaUse
 
 
 class AcrossUsers:
-    """The protection of other tenants from one preemptor, by their shares on the nodes that the preemptor could use."""
+    """Decides which units of other tenants rule `priority` may evict for one preemptor set."""
 
     def __init__(
         self,
@@ -43,20 +44,23 @@ class AcrossUsers:
         across: str,
         by_share: bool,
     ) -> None:
-        """mins: the entitlements of quotas. shares: of tenants on the nodes that the preemptor could use. use: usage on
-        these nodes before the plan. own: the preemptor's tenant. across: `preemption.acrossUsers`. by_share: True if
-        fair share is reclaimed; then the limits of that setting apply to priority instead of (a) and (b)."""
+        """mins: the entitlements of quotas. shares: fair shares of tenants on the nodes that the preemptor could use.
+        use: usage of tenants on these nodes before the plan. own: the preemptor's tenant. across:
+        `preemption.acrossUsers`. by_share: True if fair share is reclaimed (`fairness.reclaim: all`); then the limit of
+        that setting replaces (a) and (b)."""
         self.pool, self.mins, self.own = pool, mins, own
         self.across, self.by_share = across, by_share
         self.tenant_usage = shares.tenant_usage(pool)
         self.shares = Reclaim(
             pods, pool=pool, use=use, entitlements=shares.entitlements, tenant_usage=self.tenant_usage, pod_by_pod=True
         )
-        """Usage, shares and requests of tenants on the nodes. Nothing is reclaimed by them here."""
+        """Usage, shares and requests of tenants on the nodes. Used for the numbers only: this object reclaims
+        nothing."""
         self.requested = [r for r in self.shares.entitled_resources(own.tenant) if self.shares.requested[r]]
-        """Resources that the preemptor requests and that are shared out to its tenant; empty: no protection applies."""
-        self._gates: dict[Path, list[tuple[Tenant, str, int]] | None] = {}
-        """Cache of `gate`: the preemptor's quotas below the LCA -> result."""
+        """Resources that the preemptor requests and in which its tenant has a share. If empty, no tenant is
+        protected."""
+        self._deficits: dict[Path, list[tuple[Tenant, str, int]] | None] = {}
+        """Cache of `guarantee_deficits`: the preemptor's quotas below the LCA -> result."""
 
     # --- protected tenants --------------------------------------------------------------------------------------------
 
@@ -65,32 +69,34 @@ class AcrossUsers:
         return (one for one in self.tenant_usage.owned(i) if self._protects(one))
 
     def _protects(self, other: Tenancy) -> bool:
-        """Returns True if the protection applies to a tenant: not to the preemptor's own, and not between two quotas.
+        """Returns True if this class protects a tenant.
 
-        It does not apply either if the preemptor is within its guarantee against that tenant without any eviction.
+        False for the preemptor's own tenant, and between two ElasticQuotas. Also False if the plan keeps the
+        preemptor's guarantee against that tenant without any eviction.
         """
         if other.tenant == self.own.tenant or (other.is_quota and self.own.is_quota):
             return False
-        return bool(self.requested) and self.gate(other) != []
+        return bool(self.requested) and self.guarantee_deficits(other) != []
 
     def protects_any(self, free: Mask) -> bool:
-        """Returns True if any unit of a mask has pods of a protected tenant."""
+        """Returns True if any unit of the mask has pods of a protected tenant."""
         return any(any(True for _ in self.protected_tenants(i)) for i, _ in self.tenant_usage.tally(free))
 
-    def gate(self, other: Tenancy) -> list[tuple[Tenant, str, int]] | None:
-        """Returns what must be evicted from the preemptor's own quotas so that the plan is within its guarantee.
+    def guarantee_deficits(self, other: Tenancy) -> list[tuple[Tenant, str, int]] | None:
+        """Returns what must be evicted from the preemptor's own quotas so that the plan keeps the preemptor's
+        guarantee.
 
         The guarantee against another tenant: the preemptor's quotas below the LCA end within their min. The result is a
-        list of (quota, resource, amount). An empty list: the plan is within the guarantee anyway. None: there is no
-        guarantee, or no evictions can bring the plan within it.
+        list of (quota, resource, amount). An empty list: the guarantee holds without evictions. None: there is no
+        guarantee, or no evictions can make it hold.
         """
         own = tuple(path_below(self.mins.path, other.quota))
-        if own not in self._gates:
-            self._gates[own] = self._gate(own)
-        return self._gates[own]
+        if own not in self._deficits:
+            self._deficits[own] = self._guarantee_deficits(own)
+        return self._deficits[own]
 
-    def _gate(self, own: Path) -> list[tuple[Tenant, str, int]] | None:
-        """Returns the result of `gate` for the preemptor's quotas below the LCA."""
+    def _guarantee_deficits(self, own: Path) -> list[tuple[Tenant, str, int]] | None:
+        """Computes `guarantee_deficits` for the preemptor's quotas below the LCA."""
         mins = self.mins
         if not own or not mins.entitled_resources(mins.path[-1]):
             return None
@@ -106,19 +112,20 @@ class AcrossUsers:
     # --- eligible units -----------------------------------------------------------------------------------------------
 
     def eligible(self, free: Mask) -> Mask:
-        """Returns the units of `free` that may be evicted by themselves. `bind` limits what is evicted together."""
+        """Returns the units of `free` that may be evicted alone. `bind` limits what is evicted together."""
         if self.across == "any" or (self.across == "overShare" and self.by_share) or not self.requested:
             return free
         return self.tenant_usage.of_kinds(free, self._is_evictable)
 
     def _is_evictable(self, i: int) -> bool:
-        """Returns True if the guarantee, (a) or (b) may allow a unit, for each protected tenant with pods in it."""
+        """Returns True if, for each protected tenant with pods in the unit, the guarantee, (a) or (b) may allow it."""
         return all(
-            self.gate(one) is not None or self._respects_share(i, one.tenant) for one in self.protected_tenants(i)
+            self.guarantee_deficits(one) is not None or self._respects_share(i, one.tenant)
+            for one in self.protected_tenants(i)
         )
 
     def _respects_share(self, i: int, tenant: Tenant) -> bool:
-        """Returns True if evicting one unit satisfies (a) or may satisfy (b) for a tenant."""
+        """Returns True if evicting unit `i` alone satisfies (a) for a tenant, or if (b) is possible."""
         if self.across == "never":
             return False
         usage = self.usage_of(i, tenant)
@@ -133,7 +140,8 @@ class AcrossUsers:
         return out
 
     def _keeps_share(self, tenant: Tenant, taken: Mapping[str, int]) -> bool:
-        """Returns True if condition (a) is satisfied. taken: all amounts that are evicted from the tenant."""
+        """Returns True if condition (a) is satisfied. taken: resource -> amount that the plan evicts from the
+        tenant."""
         return all(
             amount <= self.shares.spare(tenant, resource)
             for resource, amount in taken.items()
@@ -151,9 +159,10 @@ class AcrossUsers:
         return self._excess_lacking(tenant, resource) <= self.shares.used(self.own.tenant, resource)
 
     def _excess_lacking(self, tenant: Tenant, resource: str) -> int:
-        """Returns how much must be evicted from the preemptor's own tenant for condition (b).
+        """Returns the amount that must be evicted from the preemptor's own tenant to satisfy condition (b).
 
-        After that, its excess with the preemptor placed is no larger than the excess of the other tenant.
+        With this amount evicted and the preemptor placed, its tenant's excess is at most the excess of the other
+        tenant.
         """
         shares, own = self.shares, self.own.tenant
         mine = shares.usage_after(own, resource) - shares.entitlements.exact(own, resource)
@@ -163,26 +172,28 @@ class AcrossUsers:
     # --- limits on all victims ----------------------------------------------------------------------------------------
 
     def bind(self, own: Mapping[int, int], every: Pairs) -> tuple[list[Limit], list[Crossing], list[Either]]:
-        """Returns the limits on units evicted by rule `priority` (own: unit -> option).
+        """Returns the limits on the units that rule `priority` evicts.
 
-        every: (option, unit) of all rules. For each protected tenant, the guarantee, (a) and (b) are alternatives
-        (`Either`). A single alternative becomes plain limits or crossings, which the solver handles faster.
+        own: unit of the pool -> its option under rule `priority`. every: (option, unit) of all rules. For each
+        protected tenant, the guarantee, (a) and (b) are alternatives (`Either`). If only one alternative is possible,
+        it is returned as plain limits or crossings, which the solver handles faster.
         """
-        # tenant -> what the guarantee needs (None without one) -> options of the rule with pods of the tenant
+        # tenant -> result of `guarantee_deficits` as a tuple (None without a guarantee) -> options with pods of the
+        # tenant
         groups: dict[Tenant, dict[tuple[tuple[Tenant, str, int], ...] | None, list[int]]] = {}
         for i, o in own.items():
             for one in self.protected_tenants(i):
-                gate = self.gate(one)
-                needs = tuple(gate) if gate is not None else None
+                deficits = self.guarantee_deficits(one)
+                needs = tuple(deficits) if deficits is not None else None
                 groups.setdefault(one.tenant, {}).setdefault(needs, []).append(o)
         limits: list[Limit] = []
         crossings: list[Crossing] = []
         eithers: list[Either] = []
         carried = self._by_tenant((o, i) for i, o in own.items()) if groups else {}
         leaving = self._by_tenant(every) if groups else {}
-        for tenant, gates in groups.items():
+        for tenant, needed in groups.items():
             of_shares = self._share_branches(tenant, carried.get(tenant, {}), leaving)
-            for lacking, options in gates.items():
+            for lacking, options in needed.items():
                 guarantee = self._guarantee(lacking, every) if lacking is not None else None
                 if self.across == "overShare" and self.by_share:
                     continue
@@ -199,7 +210,7 @@ class AcrossUsers:
         return limits, crossings, eithers
 
     def _by_tenant(self, pairs: Iterable[tuple[int, int]]) -> dict[Tenant, dict[int, Amounts]]:
-        """Returns tenant -> option -> what its unit's pods of the tenant use. pairs: (option, unit)."""
+        """Returns tenant -> option -> amounts that the tenant's pods in its unit use. pairs: (option, unit)."""
         out: dict[Tenant, dict[int, Amounts]] = {}
         for o, i in pairs:
             for path, amounts in self.tenant_usage.usage_of(i).items():
@@ -209,9 +220,9 @@ class AcrossUsers:
 
     @staticmethod
     def _conditional(limit: Limit, options: Sequence[int]) -> Limit:
-        """Returns the limit of a single branch as a plain limit, which applies if one of `options` is chosen.
+        """Returns a limit of the only possible branch as a plain limit, which applies if one of `options` is chosen.
 
-        `when` is left empty if it makes no difference: without any of the options, the sum is 0 and within the limit.
+        `when` is left empty if it makes no difference: the limit then holds anyway while none of the options is chosen.
         """
         those = frozenset(limit.when)
         when = dict.fromkeys(o for o in options if not those or o in those)
@@ -221,10 +232,11 @@ class AcrossUsers:
     def _share_branches(
         self, tenant: Tenant, usage: Mapping[int, Amounts], leaving: Mapping[Tenant, Mapping[int, Amounts]]
     ) -> list[Branch]:
-        """Returns the branches (a), and (b) for each requested resource, as far as they are possible.
+        """Returns the branches that allow evictions from a tenant: (a), and (b) for each requested resource.
 
-        usage: option of the rule -> amounts of the tenant. leaving: tenant -> option of any rule -> amounts. Empty for
-        `acrossUsers: never`.
+        Branches that cannot be satisfied are left out; with `acrossUsers: never` there are none. usage: option of rule
+        `priority` -> amounts that its unit frees of the tenant's usage. leaving: tenant -> option of any rule ->
+        amounts that its unit frees.
         """
         if self.across != "overShare":
             return []
@@ -243,20 +255,20 @@ class AcrossUsers:
             crossing = Crossing(((terms_of(usage, resource), self.shares.usage_above(tenant, resource)),))
             lacking = self._excess_lacking(tenant, resource)
             if not lacking and resources == [resource]:
-                return [Branch((), (crossing,))]  # (a) is a part of it
+                return [Branch((), (crossing,))]  # whatever satisfies (a) also satisfies this branch
             # some units of the preemptor's tenant may have to be evicted
             given = _at_least(terms_of(leaving.get(self.own.tenant, {}), resource), lacking) if lacking else ()
             if given is not None:
                 out.append(Branch(given, (crossing,)))
         return out
 
-    def _guarantee(self, gate: Iterable[tuple[Tenant, str, int]], every: Pairs) -> Branch | None:
-        """Returns the branch in which the plan is within the preemptor's guarantee; None if that is impossible.
+    def _guarantee(self, deficits: Iterable[tuple[Tenant, str, int]], every: Pairs) -> Branch | None:
+        """Returns the branch in which the plan keeps the preemptor's guarantee; None if evictions cannot make it hold.
 
-        gate: as the result of `gate`.
+        deficits: result of `guarantee_deficits`, not None.
         """
         out: list[Limit] = []
-        for tenant, resource, least in gate:
+        for tenant, resource, least in deficits:
             limits = _at_least(terms_of(self.mins.usage_in(tenant, every), resource), least)
             if limits is None:
                 return None
@@ -266,7 +278,7 @@ class AcrossUsers:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     def refusal(self, free: Mask) -> str:
-        """Returns the sentence on a protected tenant for the message of a pending pod; empty if there is none.
+        """Returns the sentence on a protected tenant for the message of a pending pod; empty if no tenant is protected.
 
         It names the first tenant, in natural order, for which evicting all units of `free` would violate (a) and (b).
         """
@@ -288,8 +300,9 @@ class AcrossUsers:
         return ""
 
     def _all_may_cross(self, tenant: Tenant, parts: Sequence[tuple[Amounts, int]], total: Mapping[str, int]) -> bool:
-        """Returns True if evicting all units of a tenant satisfies (b) in a resource without victims of the preemptor's
-        tenant. parts: (amounts of a unit, number of such units). total: their sum."""
+        """Returns True if evicting all units of a tenant satisfies (b) in some resource, with no victims of the
+        preemptor's own tenant. parts: (amounts of a unit, number of such units). total: the sum over all of these
+        units."""
         if self.by_share:
             return False
         return any(
@@ -301,7 +314,11 @@ class AcrossUsers:
         )
 
     def _message_resource(self, tenant: Tenant, total: Mapping[str, int]) -> str:
-        """Returns the resource for the message: a requested one of which too much would be evicted, if there is one."""
+        """Returns the resource that the message names.
+
+        It is a resource of which too much would be evicted, preferably a requested one; else the first requested
+        resource.
+        """
         broken = [
             r
             for r, n in sorted(total.items())
@@ -325,13 +342,13 @@ class AcrossUsers:
 
 
 def _inside(crossings: Iterable[Crossing], options: Sequence[int]) -> bool:
-    """Returns True if crossings have terms for some options only."""
+    """Returns True if every term of the crossings belongs to one of the given options."""
     those = frozenset(options)
     return all(o in those for crossing in crossings for terms, _ in crossing.resources for o, _ in terms)
 
 
 def _at_least(terms: Terms, least: int) -> tuple[Limit, ...] | None:
-    """Returns the condition that options free at least an amount; None if all options together free less."""
+    """Returns the limit that options free at least an amount; None if all options together free less."""
     return (Limit(terms, least=least),) if sum(n for _, n in terms) >= least else None
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units that consolidation does not move: units of tenants within their entitlement, and units with an annotation.
+"""Decides which units consolidation must not move: those of tenants within their entitlement, and marked units.
 
 Source: docs/rules/preemption.md 3.4. A unit of a quota within its min is not moved for a preemptor that would exceed
 its own min. A unit of a user or queue within its share is not moved for a preemptor that would end above its own share.
-Tenants and shares are those of `across_users.py`. Annotations by which other tools are kept from evicting a pod are
-respected. Live, a pod without a controller is not moved, because nothing would recreate it.
+Tenants and shares are those of `across_users.py`. A unit is marked by an annotation with which its owner or another
+tool forbids moving or evicting it. In the live scheduler, a pod without a controller is not moved, because nothing
+would recreate it.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from koordpy.preemption.search.victim_pool import Mask, Pool
 
 @dataclass(frozen=True, eq=False)
 class Entitlement:
-    """The check for tenants within their entitlement, for one preemptor."""
+    """Finds the units that must not be moved for one preemptor, because their tenants are within an entitlement."""
 
     pool: Pool
     mins: Reclaim
@@ -34,7 +35,7 @@ class Entitlement:
     """Priority of the preemptor."""
 
     def undisturbed(self, free: Mask) -> Mask:
-        """Returns the units that may be moved without disturbing a tenant within its entitlement."""
+        """Returns the units of `free` that may be moved: no tenant of the unit is protected by its entitlement."""
         if self.priority >= SYSTEM_PRIORITY_FLOOR:
             return free
         out = self.mins.tenant_usage.of_kinds(free, lambda i: next(self._quotas(i), None) is None)
@@ -44,10 +45,10 @@ class Entitlement:
         return out
 
     def refusal(self, units: list[int]) -> str:
-        """Returns the sentence for a message if a unit of a plan is protected; empty if none is.
+        """Returns the sentence for the message if this check protects one of some units; empty if it protects none.
 
-        units: the units that a plan without this check would move. It names the first protecting tenant in natural
-        order.
+        units: the units that a plan without this check would move. The sentence names the first protected tenant in
+        natural order.
         """
         found: list[tuple[Tenant, str]] = []
         for i in units:
@@ -60,7 +61,10 @@ class Entitlement:
         return f"consolidation: {min(found, key=lambda one: tenant_order(one[0]))[1]}" if found else ""
 
     def _quotas(self, i: int) -> Iterator[Tenant]:
-        """Yields the quotas of a unit below the LCA that use no more than their min of every resource that it uses."""
+        """Yields the quotas of a unit below the LCA that use at most their min of every resource that the unit uses.
+
+        The LCA is the lowest common ancestor of the quotas of the unit and of the preemptor.
+        """
         mins, usage = self.mins, self.mins.tenant_usage
         for path in usage.usage_of(i):
             if not self._is_guaranteed(tuple(path_below(mins.path, path))):
@@ -74,9 +78,9 @@ class Entitlement:
                         yield tenant
 
     def _is_guaranteed(self, own: tuple[Tenant, ...]) -> bool:
-        """Returns True if the preemptor ends within its guarantee without evictions.
+        """Returns True if all of the preemptor's quotas in `own` end within their min without evictions.
 
-        own: the preemptor's quotas below the LCA, which must all end within their min of each requested resource.
+        own: the preemptor's quotas below the LCA. Only requested resources are compared.
         """
         mins = self.mins
         if not own or not mins.entitled_resources(mins.path[-1]):
@@ -97,9 +101,10 @@ class Entitlement:
 
     @staticmethod
     def _tenants(i: int, users: AcrossUsers) -> Iterator[Tenant]:
-        """Yields the tenants of a unit that use no more than their share of all resources that matter.
+        """Yields the tenants of a unit that use at most their share of each compared resource.
 
-        These are the counted resources that the unit uses; if it uses none, those that the preemptor requests.
+        Compared are the counted resources that the unit uses; if it uses none, the resources that the preemptor
+        requests.
         """
         shares = users.shares
         for one in users.protected_tenants(i):
@@ -112,7 +117,8 @@ class Entitlement:
 
 
 def wants_to_stay(pod: PodInfo, snapshot: Snapshot) -> bool:
-    """Returns True if a pod or its PodGroup is marked as not to be moved; live also if the pod has no controller."""
+    """Returns True if an annotation of the pod or its PodGroup forbids moving it; live also for a pod without
+    controller."""
     notes = pod.pod.metadata.annotations
     group = snapshot.pod_groups.get(pod.gang.key) if pod.gang is not None else None
     return (

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guards: two protections of running units beyond the rules (preemption.md 3.7).
+"""Guards: two limits on a preemption plan that apply in addition to the rules (docs/rules/preemption.md 3.7).
 
-Harm: the victims of a rule hold at most a multiple of the accelerators that the plan places (`protection.maxHarm`).
-Surplus: members above minMember evict no core and no broken gang (`preemption.surplusVictims`). Both are conditions of
-the choice, so the search finds the least costly plan that satisfies them. A guard may be waived, to find out whether a
-plan exists without it. Plans for system priorities have no guards.
+- Harm: the victims of a rule hold at most a multiple of the accelerators that the plan places (`protection.maxHarm`).
+- Surplus: a plan that places members above minMember evicts no core and no broken gang (`preemption.surplusVictims`).
+
+Both are conditions of the choice of victims, so the search finds the least costly plan that satisfies them. If it finds
+none, it may search again with a guard waived, to find out whether the guard was the reason. No guard applies to
+preemptors of system priority.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +37,7 @@ _WOULD: Mapping[RuleName, str] = {
 
 
 def factor_of(rule: RuleName, limits: MaxHarm) -> Fraction | None:
-    """Returns the maximum harm of a rule's victims, as a multiple of what the plan places; None without a limit."""
+    """Returns the maximum harm of a rule's victims, as a multiple of what the plan places; None for no limit."""
     factors = {
         RuleName.PRIORITY: limits.priority,
         RuleName.QUOTA: limits.quota,
@@ -62,7 +64,7 @@ class PlanGuards:
         }
         self._moves = config.consolidation.enabled or config.preemption.across_users == "overShare"
         """True if running units may be moved (steps 3 and 5b)."""
-        # what the plan places: the gain that harm is compared with
+        # accelerators that the plan places, in hundredths; harm is limited to a multiple of it
         self.accelerators = sum(card_hundredths(pod.charged) for pod in pods)
         self.cpu = sum(pod.charged.get(CPU, 0) for pod in pods)
         self.pods = len(pods)
@@ -73,10 +75,10 @@ class PlanGuards:
     # --- surplus ------------------------------------------------------------------------------------------------------
 
     def allowed(self, rule: RuleName, pool: Pool, eligible: Mask) -> Mask:
-        """Returns [units] of `eligible` that a rule may evict or move under the surplus guard.
+        """Returns [units]: the units of `eligible` that a rule may evict or move under the surplus guard.
 
-        If it applies, cores and units of broken gangs are left out. Rule `quota` is exempt, because a guarantee
-        precedes the protection of gangs.
+        If the guard applies, cores and units of broken gangs are left out. Rule `quota` is exempt, because the min of a
+        quota takes precedence over the protection of gangs.
         """
         if not self._spares_gangs or rule is RuleName.QUOTA:
             return eligible
@@ -90,22 +92,23 @@ class PlanGuards:
     def harm(self, unit: VictimUnit) -> int:
         """Returns the harm of evicting a unit.
 
-        In hundredths of accelerators. If the placed members request no accelerator, in milli-cores of cpu; if they
-        request no cpu either, in pods.
+        The measure depends on the members that are placed. If they request accelerators: hundredths of accelerators of
+        the unit. If they request only cpu: milli-cores of the unit. If neither: the number of the unit's pods.
         """
         if self.accelerators:
             return unit.devices
         return sum(pod.charged.get(CPU, 0) for pod in unit.pods) if self.cpu else len(unit.pods)
 
     def most(self, rule: RuleName) -> int | None:
-        """Returns the maximum harm of the victims of a rule, in the unit of `harm`; None without a limit."""
+        """Returns the maximum harm of the victims of a rule, in the measure of `harm`; None for no limit."""
         factor = self._factors.get(rule)
         return None if factor is None else floor(factor * (self.accelerators or self.cpu or self.pods))
 
     def limits(self, rule: RuleName, own: Mapping[int, int], pool: Pool) -> list[Limit]:
-        """Returns the harm guard as limits on the victims of one rule; empty if no choice can exceed them.
+        """Returns the harm guard as limits on the victims of one rule; empty if the guard cannot be exceeded.
 
-        own: unit of the pool -> its option. For members without accelerators, no victim may hold any.
+        own: unit of the pool -> its option under the rule. If the placed members request no accelerators, no victim may
+        hold any.
         """
         most = self.most(rule)
         if most is None:
@@ -118,19 +121,18 @@ class PlanGuards:
             out.append(Limit(terms, most=most))
         return out
 
-    # --- withheld plans -----------------------------------------------------------------------------------------------
+    # --- messages: plans that a guard prevents ------------------------------------------------------------------------
 
     def may_withhold(self, guard: Guard) -> bool:
-        """Returns True if a guard is active for these members, so that it may be the reason for a missing plan."""
+        """Returns True if a guard applies to these members, so that it may be the reason why no plan was found."""
         if guard is Guard.SURPLUS:
             return self._spares_gangs
         if guard is Guard.ENTITLEMENT:
             return self._moves
         return any(self._moves or rule is not RuleName.CONSOLIDATION for rule in self._factors)
 
-    def bears(self, guard: Guard, rules: Mapping[RuleName, Mask], pool: Pool) -> bool:
-        """Returns True if a guard limits the victims of one step. rules: rule of the step -> units that it may
-        evict."""
+    def limits_step(self, guard: Guard, rules: Mapping[RuleName, Mask], pool: Pool) -> bool:
+        """Returns True if a guard limits the victims of one step. rules: rule of the step -> [units] that it allows."""
         if guard is Guard.SURPLUS:
             return any((mask & ~self.allowed(rule, pool, mask)).any() for rule, mask in rules.items())
         every = ((rule, {i: i for i in np.nonzero(mask)[0].tolist()}) for rule, mask in rules.items())
@@ -139,7 +141,7 @@ class PlanGuards:
     def withheld(
         self, guard: Guard, victims: Iterable[tuple[RuleName, VictimUnit]], config: KoordpyConfiguration
     ) -> str:
-        """Returns the sentence on a withheld plan for the message of a pending pod.
+        """Returns the sentence on a plan that a guard prevents, for the message of a pending pod.
 
         victims: those of the least costly plan without the guard.
         """
@@ -174,8 +176,7 @@ class PlanGuards:
 
 
 def places_surplus(unit: Unit, pods: Sequence[PodInfo]) -> bool:
-    """Returns True if placing some pods gives a gang more members than it lacks of its minimum, so surplus is
-    placed."""
+    """Returns True if placing the pods gives any of the unit's gangs more members than it lacks of its minimum."""
     return any(
         gang.min_member >= 1
         and sum(pod.gang == gang.ref for pod in pods) > max(0, gang.min_member - len(gang.live) - gang.succeeded)
@@ -184,16 +185,16 @@ def places_surplus(unit: Unit, pods: Sequence[PodInfo]) -> bool:
 
 
 def _terms(amounts: Iterable[tuple[int, int]]) -> Terms:
-    """Returns the (option, amount) pairs without zeros."""
+    """Returns the (option, amount) pairs with a non-zero amount."""
     return tuple((o, amount) for o, amount in amounts if amount)
 
 
 def _rounded(limit: Fraction, *amounts: int) -> int:
-    """Returns a limit in hundredths, rounded down: to whole accelerators, unless fractions of some are counted."""
+    """Returns a limit in hundredths, rounded down to whole accelerators, unless one of the amounts is fractional."""
     whole = not any(amount % 100 for amount in amounts)
     return floor(limit / 100) * 100 if whole else floor(limit)
 
 
 def _cards(hundredths: int) -> str:
-    """Returns hundredths of accelerators as text, in devices."""
+    """Returns hundredths of accelerators as a text in whole or decimal accelerators."""
     return f"{hundredths / 100:g}"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reclaim: a tenant below its entitlement takes capacity back from tenants above theirs.
+"""Reclaim: a tenant below its entitlement takes capacity back from tenants that use more than their entitlement.
 
-The entitlement of a quota is its min (preemption.md 3.2). The entitlement of a user or queue is its fair share (3.3;
-only with `fairness.reclaim: all`). Tenants form a tree. Two tenants are compared below the lowest common ancestor (LCA)
-of their paths, because both are part of the tenants above. Names in this module: `over` is usage above the entitlement,
-`spare` the amount that may be evicted without falling below it. Shares are also compared unrounded, so that rounding
-never starts an eviction.
+The entitlement of a quota is its min (docs/rules/preemption.md 3.2). The entitlement of a user or queue is its fair
+share (3.3; only with `fairness.reclaim: all`). Tenants form a tree. For two tenants, only the parts of their paths
+below their lowest common ancestor (LCA) are compared, because the ancestors above contain both. The excess of a tenant
+is its usage above its entitlement; its spare amount may be evicted without going below the entitlement. For shares, the
+excess is also compared with the unrounded share, so that rounding alone never causes an eviction.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,11 +25,12 @@ from koordpy.preemption.selection.victim_choice import Crossing, Limit, Terms
 from koordpy.quota.quota_book import QuotaUse
 
 Pairs = Sequence[tuple[int, int]]
-"""(option, unit of the pool) of all units that can be chosen."""
+"""(option, position of its unit in the pool) of all options of a choice."""
 
 
 class Reclaim:
-    """Reclaim by one kind of entitlement for one preemptor."""
+    """What one preemptor set may reclaim by one kind of entitlement: eligible units, limits, and the numbers for
+    messages."""
 
     def __init__(
         self,
@@ -42,21 +43,21 @@ class Reclaim:
         tenant_usage: TenantUsage | None = None,
         pod_by_pod: bool | None = None,
     ) -> None:
-        """pods: the members to be placed. use: usage of tenants on the draft, before the plan. entitlements: what the
-        tenants are entitled to: mins or fair shares. units_that_gained: ids of the units that gained by a recent
-        eviction of the preemptor, also along chains. tenant_usage: usage of the victim units by tenant; None for that
-        on all nodes. pod_by_pod: True if each member counts in its own tenants, False if all count in those of the
-        first member; None: as the entitlements say."""
+        """pods: the members to be placed. use: usage of tenants on the draft, before the plan. entitlements: mins or
+        fair shares. units_that_gained: ids of the units that gained by a recent eviction of the preemptor, directly or
+        along a chain of evictions. tenant_usage: usage of the victim units by tenant; None: computed for all nodes.
+        pod_by_pod: True if each member counts in its own tenants, False if all members count in the tenants of the
+        first one, None for the default of the entitlements."""
         self.pool, self.use, self.entitlements, self.units_that_gained = pool, use, entitlements, units_that_gained
         self.protected_gainer = ""
-        """Id of a unit that may not be evicted only because it gained; empty for none. Set by `eligible`."""
+        """Id of a unit that only the protection of gainers excludes (3.6); empty for none. Set by `eligible`."""
         self.path = entitlements.path(pods[0])
-        """Tenants of the preemptor, from the top down; empty if it has no entitlement."""
+        """Path of the preemptor: its tenants from the top down; empty if it has no entitlement."""
         self.tenant_usage = tenant_usage if tenant_usage is not None else pool.tenant_usage(entitlements)
         self.requested: Amounts = {}
-        """Counted requests of all members, by resource."""
+        """Resource -> counted requests of all members."""
         self.requests: dict[Tenant, Amounts] = {}
-        """Tenant -> requests of the preemptor in it and below it."""
+        """Tenant -> resource -> requests of the members that belong to the tenant or to a tenant below it."""
         for pod in pods:
             amounts = {resource: n for resource, n in entitlements.amounts(pod.charged).items() if n > 0}
             add_amounts(self.requested, amounts)
@@ -76,21 +77,22 @@ class Reclaim:
         return self.entitlements.use(self.use, tenant, resource)
 
     def usage_after(self, tenant: Tenant, resource: str) -> int:
-        """Returns the usage of a preemptor's tenant once the preemptor is placed, with all victims still there."""
+        """Returns the usage of one of the preemptor's tenants with the preemptor placed and no victim evicted."""
         return self.used(tenant, resource) + self._added(tenant, resource)
 
     def _added(self, tenant: Tenant, resource: str) -> int:
-        """Returns what the preemptor requests in a tenant; 0 for other tenants."""
+        """Returns what the preemptor requests in a tenant; 0 for a tenant that is not on the preemptor's path."""
         return self.requests.get(tenant, {}).get(resource, 0)
 
     def usage_above(self, tenant: Tenant, resource: str) -> int:
-        """Returns the usage of a tenant above its entitlement, rounded up; 0 or less if it is within."""
+        """Returns the usage of a tenant above its entitlement, rounded up; 0 or less if it uses no more than that."""
         return usage_above(self.used(tenant, resource), self.entitlements.share(tenant, resource))
 
     def spare(self, tenant: Tenant, resource: str) -> int:
-        """Returns how much may be evicted from a tenant such that min(used before, entitlement) is left to it.
+        """Returns the amount that may be evicted from a tenant such that it keeps min(used before the plan,
+        entitlement).
 
-        Members that the plan places in the tenant add to the amount.
+        The members that the plan places in the tenant count as usage, so they increase the amount.
         """
         return evictable_amount(self.used(tenant, resource), self.entitlements.share(tenant, resource)) + self._added(
             tenant, resource
@@ -98,7 +100,7 @@ class Reclaim:
 
     @cached_property
     def closing_reason(self) -> str:
-        """Why the preemptor has nothing to reclaim: its tenant would end above its entitlement. With the numbers.
+        """Returns why the preemptor may not reclaim, with numbers: its tenant would end above its entitlement.
 
         Empty if it may reclaim, or if it requests no resource with an entitlement.
         """
@@ -112,10 +114,10 @@ class Reclaim:
     # --- eligible units ---------------------------------------------------------------------------------------------
 
     def eligible(self, free: Mask) -> Mask:
-        """Returns the units of `free` in other tenants, all of which are above their entitlement.
+        """Returns the units of `free` that belong to other tenants, if all of these are above their entitlement.
 
-        Left out are units with pods of other schedulers, and units that gained by an eviction of the preemptor and are
-        protected.
+        Left out are units with pods of other schedulers. Also left out are units that gained by an eviction of the
+        preemptor, if they are protected (3.6).
         """
         if not self.path or not self.entitled_resources(self.path[-1]):
             return np.zeros(len(free), dtype=bool)
@@ -161,14 +163,14 @@ class Reclaim:
         return self.pool.unit_id(i) in self.units_that_gained
 
     def _is_protected(self, i: int) -> bool:
-        """Returns True if a unit that gained by the preemptor's eviction may not be evicted (3.6).
+        """Returns True if the preemptor may not evict a unit that gained by its eviction (3.6).
 
-        By quota this is so if its eviction alone brings a quota below its min.
+        In this class (quotas) it may not if the eviction of the unit alone brings a quota below its min.
         """
-        return not self.spares_lines(i)
+        return not self.keeps_entitlements(i)
 
     def _is_above(self, path: Path) -> bool:
-        """Returns True if all tenants of a path below the LCA use more than their entitlement of a requested
+        """Returns True if every tenant of a path below the LCA uses more than its entitlement of a requested
         resource."""
         return all(
             any(self.usage_above(tenant, r) > 0 for r in self.entitled_resources(tenant))
@@ -176,14 +178,14 @@ class Reclaim:
         )
 
     def _frees_requested(self, usage: Mapping[Path, Amounts]) -> bool:
-        """Returns True if evicting a unit with these amounts can help.
+        """Returns True if evicting a unit that uses these amounts can help.
 
-        Always True here, because reclaim by quota has no such condition (3.2). By fair share a unit must free a
-        requested resource (`ShareReclaim`).
+        Always True in this class, because reclaim by quota has no such condition (3.2). `ShareReclaim` overrides it:
+        the unit must free a requested resource.
         """
         return True
 
-    def spares_lines(self, i: int) -> bool:
+    def keeps_entitlements(self, i: int) -> bool:
         """Returns True if the eviction of a unit alone brings no other tenant below its entitlement."""
         return all(
             amount <= self.spare(tenant, resource)
@@ -195,7 +197,7 @@ class Reclaim:
     # --- limits on all victims --------------------------------------------------------------------------------------
 
     def usage_in(self, tenant: Tenant, every: Pairs) -> dict[int, Amounts]:
-        """Returns option -> amounts that its unit uses in a tenant and below it, independent of the LCA."""
+        """Returns option -> amounts that its unit uses in a tenant or below it, wherever the LCA is."""
         out: dict[int, Amounts] = {}
         for o, i in every:
             for path, amounts in self.tenant_usage.usage_of(i).items():
@@ -203,11 +205,12 @@ class Reclaim:
                     add_amounts(out.setdefault(o, {}), amounts)
         return out
 
-    def gates(self, own: Mapping[int, int], every: Pairs) -> list[Limit]:
+    def entitlement_limits(self, own: Mapping[int, int], every: Pairs) -> list[Limit]:
         """Returns limits such that the preemptor's tenants below the LCA end within their entitlement.
 
-        own: unit -> its option by the rule; a limit applies if an option is chosen for which the tenant is below the
-        LCA. every: all options; victims of other rules in the tenant count, too.
+        own: unit of the pool -> its option under the rule. The limit of a tenant applies if an option is chosen for
+        which the tenant is below the LCA. every: all options, because victims of other rules also lower the tenant's
+        usage.
         """
         when: dict[Tenant, list[int]] = {}
         for i, o in own.items():
@@ -225,10 +228,11 @@ class Reclaim:
         return out
 
     def crossings(self, own: Mapping[int, int]) -> list[Crossing]:
-        """Returns the condition that each tenant below the LCA is above its entitlement before each unit is evicted.
+        """Returns the conditions that each tenant below the LCA is above its entitlement before each of its units is
+        evicted.
 
-        In one of the requested resources, (evicted amount - largest unit) < usage before the plan - entitlement. A
-        condition that even all units together satisfy is left out.
+        For at least one requested resource, (evicted amount - largest unit) < usage before the plan - entitlement. A
+        condition that holds even if all units are evicted is left out.
         """
         out: list[Crossing] = []
         for tenant, usage in self._evicted_amounts(own).items():
@@ -244,7 +248,7 @@ class Reclaim:
         return out
 
     def floors(self, own: Mapping[int, int], every: Pairs) -> list[Limit]:
-        """Returns limits that leave each other tenant at least min(used before, entitlement)."""
+        """Returns limits that leave each other tenant at least min(used before the plan, entitlement)."""
         out: list[Limit] = []
         for tenant, taken in self._evicted_amounts(own).items():
             usage = self.usage_in(tenant, every)
@@ -259,10 +263,10 @@ class Reclaim:
         return out
 
     def _options_with_floor(self, taken: Mapping[int, Amounts], resource: str) -> tuple[int, ...]:
-        """Returns the options that must leave a tenant its entitlement in a resource: all of them.
+        """Returns the options that are limited by the entitlement of a tenant in a resource: all options.
 
-        taken: option of the rule -> amounts that its unit uses in the tenant. By fair share only options that free the
-        resource (`ShareReclaim`).
+        taken: option of the rule -> amounts that its unit uses in the tenant. `ShareReclaim` returns only the options
+        that free the resource.
         """
         return tuple(taken)
 
@@ -279,7 +283,7 @@ class Reclaim:
     def why(self, i: int) -> str:
         """Returns the numbers that allow the eviction of a unit, for the event on the unit's pods.
 
-        Such as `quota b uses 12 of min 8 nvidia.com/gpu, quota a gets 4 of min 4`.
+        Example: `quota b uses 12 of min 8 nvidia.com/gpu, quota a gets 4 of min 4`.
         """
         resource, uses = self._overuse(i)
         own = self.path[-1]
@@ -288,7 +292,8 @@ class Reclaim:
         return f"{uses}, quota {own.quota} gets {gets} of min {line}"
 
     def _overuse(self, i: int) -> tuple[str, str]:
-        """Returns (resource, text): the tenant of a unit's first pod uses more than its entitlement of the resource."""
+        """Returns (resource, text): the resource of which the tenant of the unit's first pod uses more than its
+        entitlement, and its numbers."""
         path = next(iter(self.tenant_usage.usage_of(i)))
         if not path:
             used = {r: self.use.used(DEFAULT_QUOTA, r) for r in self.entitled_resources(self.path[-1])}
@@ -308,33 +313,34 @@ class Reclaim:
 class ShareReclaim(Reclaim):
     """Reclaim by fair share: as `Reclaim`, with two more protections.
 
-    No plan may reverse which of two tenants is further above its share (no flip). A unit that gained by a recent
-    eviction of the preemptor is never evicted for it (3.6).
+    No flip: no plan may reverse which of two tenants is further above its share. A unit that gained by a recent
+    eviction of the preemptor is never evicted for the preemptor (3.6).
     """
 
     def _is_protected(self, i: int) -> bool:
-        """Returns True: a share never justifies taking back what a unit gained."""
+        """Returns True for every unit that gained: a share never justifies taking back what a unit gained."""
         return True
 
     def _frees_requested(self, usage: Mapping[Path, Amounts]) -> bool:
-        """Returns True if the amounts of a unit contain a requested resource."""
+        """Returns True if the unit uses a resource that the preemptor requests."""
         return any(amounts.get(resource) for amounts in usage.values() for resource in self.requested)
 
     def _is_above(self, path: Path) -> bool:
-        """Returns True if the tenants of a path below the LCA are above their share, and no flip would follow.
+        """Returns True if the tenants of a path below the LCA are above their share, and evicting there causes no flip.
 
-        A flip is ruled out between the leaves, and between the two children of the LCA.
+        The flip is ruled out between the two leaf tenants, and between the two children of the LCA.
         """
         theirs, mine = path_below(path, self.path), path_below(self.path, path)
         pairs = {(mine[-1], theirs[-1]), (mine[0], theirs[0])} if mine and theirs else set()
         return bool(theirs) and super()._is_above(path) and all(self._no_flip(own, other) for own, other in pairs)
 
     def _no_flip(self, own: Tenant, other: Tenant) -> bool:
-        """Returns True if the preemptor's tenant ends with a smaller excess than the other tenant has in a resource.
+        """Returns True if, in some requested resource, the preemptor's tenant ends with a smaller excess than the other
+        tenant.
 
         The excess is usage above the unrounded share: of the preemptor's tenant after the plan, of the other tenant
-        before it. Victims in the preemptor's own tenant are not subtracted. Otherwise a tenant at its share could make
-        room by evicting one of its own pods, and priority would take it back, without end (3.6).
+        before it. Victims in the preemptor's own tenant are not subtracted. Otherwise a tenant at its share could evict
+        one of its own pods to reclaim by share, that pod would preempt by priority, and so on without end (3.6).
         """
         for resource in self.entitled_resources(other):
             if self.usage_above(other, resource) <= 0 or not self.entitlements.counted(own, resource):
@@ -345,11 +351,11 @@ class ShareReclaim(Reclaim):
         return False
 
     def _options_with_floor(self, taken: Mapping[int, Amounts], resource: str) -> tuple[int, ...]:
-        """Returns the options that free the resource."""
+        """Returns the options with units that use the resource."""
         return tuple(o for o, amounts in taken.items() if amounts.get(resource))
 
     def why(self, i: int) -> str:
-        """Returns the numbers of a unit, such as `user bob uses 4, share 2; user alice gets 2`."""
+        """Returns the numbers that allow the eviction, such as `user bob uses 4, share 2; user alice gets 2`."""
         resource, uses = self._overuse(i)
         return f"{uses}; {_tenant_text(self.path[-1])} gets {amount_text(resource, self.requested.get(resource, 0))}"
 
@@ -360,7 +366,7 @@ class ShareReclaim(Reclaim):
 
 
 def terms_of(usage: Mapping[int, Amounts], resource: str) -> Terms:
-    """Returns (option, amount) of a resource for the options with any amount."""
+    """Returns (option, amount of the resource) for the options with an amount above 0."""
     return tuple((o, amounts[resource]) for o, amounts in usage.items() if amounts.get(resource))
 
 
@@ -370,7 +376,7 @@ def _tenant_text(tenant: Tenant) -> str:
 
 
 def amount_text(resource: str, amount: int | Fraction) -> str:
-    """Returns an amount as text; accelerators in devices."""
+    """Returns an amount as text; accelerators, which are counted in hundredths, as a number of devices."""
     value = Fraction(amount)
     if resource == ACCELERATORS:
         value /= 100

@@ -4,9 +4,10 @@
 A rule reads its inputs from `RuleInputs`; `victim_rules.py` lists all rules. A rule need not know nodes, gangs or
 PodDisruptionBudgets: the search chooses among the allowed units by cost, and tries each set on the draft with all
 filters.
-Terms of the rules: an entitlement is the min of a quota or the share of a tenant, a constant of the round. Usage is
-that of the draft before the plan. "Below the LCA" means the quotas on a path under the lowest common ancestor of the
-preemptor's leaf quota and the victim's.
+
+Terms of the rules: an entitlement is the min of a quota or the share of a tenant; it is constant within a round. Usage
+is that of the draft before the plan. The LCA is the lowest common ancestor of the leaf quotas of the preemptor and of
+the victim; "below the LCA" means the quotas on a path from the LCA (exclusive) to the leaf (inclusive).
 """
 
 from abc import ABC, abstractmethod
@@ -35,12 +36,15 @@ from koordpy.preemption.selection.victim_choice import Crossing, Either, Limit, 
 from koordpy.quota.preemption_history import units_that_gained
 
 Options = Mapping[RuleName, Mapping[int, int]]
-"""Rule -> unit of the pool -> the unit's option under the rule."""
+"""Rule -> position of a unit in the pool -> option of the unit under the rule."""
 
 
 @dataclass(frozen=True, eq=False)
 class CombinedLimits:
-    """Limits on all chosen options of all rules together. Rules append to the lists."""
+    """Limits on all chosen options of all rules together (types:
+
+    `victim_choice.py`). Each rule appends to the lists.
+    """
 
     limits: list[Limit] = field(default_factory=list)
     runtimes: list[RuntimeSteps] = field(default_factory=list)
@@ -50,29 +54,29 @@ class CombinedLimits:
 
 
 class RoundEntitlements:
-    """The entitlements of a round: mins of quotas, and shares of tenants. Each is computed at its first use."""
+    """The entitlements of a round: mins of quotas and shares of tenants. Each is computed at its first use."""
 
     def __init__(self, round_state: RoundState) -> None:
         self._round_state = round_state
 
     @cached_property
     def mins(self) -> Mins:
-        """Entitlements of quotas: their min."""
+        """Mins of quotas."""
         return Mins(self._round_state.snapshot.quotas)
 
     @cached_property
     def shares(self) -> Entitlements | None:
-        """Fair shares of tenants; None in mode off."""
+        """Fair shares of tenants on all nodes; None in mode off."""
         return entitlements_of(self._round_state.snapshot, self._round_state.config.fairness)
 
     @property
     def reclaimed(self) -> Entitlements | None:
-        """Fair shares of tenants; None if fair share is not reclaimed."""
+        """Fair shares of tenants, if `fairness.reclaim: all`; else None."""
         return self.shares if self._round_state.config.fairness.reclaim == "all" else None
 
     @cached_property
     def usable(self) -> TenantShares:
-        """Shares of tenants on the nodes that some pods could use."""
+        """Fair shares of tenants on those nodes that some pods could use (`usable_shares.py`)."""
         return TenantShares(self._round_state, self.mins)
 
 
@@ -88,10 +92,10 @@ class RuleInputs:
         entitlements: RoundEntitlements,
         waived: frozenset[Guard] = NO_GUARD,
     ) -> None:
-        """pods: the members of the unit that are placed together. waived: guards that are left out."""
+        """pods: the members of the unit that are placed together. waived: guards that this search ignores."""
         self._entitlements, self.waived = entitlements, waived
         self.use = use = round_state.reservations.use(unit, round_state.draft.quotas, net=True)
-        """Usage of quotas and users before the plan, with the reservations that the unit must respect."""
+        """Usage of quotas and users before the plan, including the reservations that are closed to the unit."""
         self.unit, self.pods, self.pool, self.round_state, self.config = (
             unit,
             pods,
@@ -102,13 +106,13 @@ class RuleInputs:
         self.protection = PlanGuards(unit, pods, round_state.config, waived)
         self.tree = use.quotas.tree
         self.raises_runtimes = self.config.quota.no_quota_yields != "never" and self.config.quota.enable_runtime_quota
-        """True if capacity that victims in no quota free can raise the runtimes of quotas."""
+        """True if evicting pods in no quota can raise the runtimes of quotas (`shared_total.py`)."""
         self.priority = min(pod.priority for pod in pods)
         """The lowest priority of the members to be placed."""
 
     @cached_property
     def mins(self) -> Reclaim:
-        """Reclaim by the min of quotas. Rules read it only if there are quotas (`tree.quotas`)."""
+        """Reclaim by the min of quotas. Rules use it only if the snapshot has quotas (`tree.quotas`)."""
         entitlements = self._entitlements.mins
         return Reclaim(
             self.pods, pool=self.pool, use=self.use, entitlements=entitlements, units_that_gained=self._gained
@@ -125,7 +129,7 @@ class RuleInputs:
 
     @cached_property
     def _gained(self) -> frozenset[str]:
-        """Ids of the units that gained by a recent eviction of the unit."""
+        """Ids of the units that gained by a recent eviction of the preemptor."""
         evicted_for = self.round_state.snapshot.evicted_for
         return units_that_gained(evicted_for, self.unit.id) if evicted_for else frozenset()
 
@@ -133,8 +137,8 @@ class RuleInputs:
     def users(self) -> AcrossUsers | None:
         """The protection of other tenants from rule `priority`; None if it does not apply to the preemptor.
 
-        It does not apply in mode off, to pods of the system quota, to system priorities, to pods that request no
-        resource that is shared out, and if all running pods are of the preemptor's tenant.
+        It does not apply in mode off, to pods of the system quota, to system priorities, and to pods that request no
+        resource that is shared out. It is not needed if all running pods are of the preemptor's tenant.
         """
         if self.priority >= SYSTEM_PRIORITY_FLOOR:
             return None
@@ -159,15 +163,14 @@ class RuleInputs:
 
     @cached_property
     def entitlement(self) -> Entitlement:
-        """The check which units must not be moved for the preemptor, because their tenants are within an
-        entitlement."""
+        """The check of consolidation for units that must not move, because their tenants are within an entitlement."""
         return Entitlement(self.pool, self.mins, self.users, self.priority)
 
     @property
     def admissible(self) -> bool:
-        """False if no eviction can let the quotas admit the unit, because non-preemptible pods would exceed a min.
+        """False if no eviction can make the quotas admit the unit, because non-preemptible pods would exceed a min.
 
-        Victims are preemptible, so evictions cannot reduce non-preemptible usage.
+        Victims are preemptible, so evictions do not reduce non-preemptible usage.
         """
         asked: dict[str, Amounts] = {}
         for pod in self.pods:
@@ -184,9 +187,10 @@ class RuleInputs:
     # --- limits on all victims ---------------------------------------------------------------------------------------
 
     def add_admission(self, out: CombinedLimits, every: Pairs) -> None:
-        """Adds limits such that every quota of the members admits them all once the victims are gone.
+        """Adds limits such that every quota of the members admits all members once the victims are gone.
 
-        every: (option, unit of the pool) of all options; empty for moves, which free nothing in quotas.
+        every: (option, unit of the pool) of all options; empty if units are moved, because moves free nothing in
+        quotas.
         """
         if not self.tree.quotas:
             return
@@ -209,13 +213,14 @@ class RuleInputs:
                     out.runtimes.append(found)
                 elif found is not None and found.least is not None:
                     needed[found.terms] = max(found.least, needed.get(found.terms, 0))
-        # limits of a quota and of its ancestors on the same victims are one limit: the largest amount decides
+        # a quota and its ancestors may need an amount from the same victims: only the largest amount is kept
         out.limits.extend(Limit(terms, least=least) for terms, least in needed.items())
 
     def add_shortfalls(self, out: CombinedLimits, options: Options) -> None:
-        """Adds cost level 6: accelerators, in hundredths, by which leaf quotas fall below min(used before, min).
+        """Adds cost level 6: accelerators, in hundredths, by which leaf quotas fall below min(used before the plan,
+        min).
 
-        Only victims of the two rules of reclaim count.
+        Only victims of the two reclaim rules count (`quota` and `fair-share`).
         """
         taken: dict[tuple[Tenant, str], list[tuple[int, int]]] = {}
         for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
@@ -236,42 +241,43 @@ class RuleInputs:
 
 
 class VictimRule(ABC):
-    """One rule: the victims that it allows for a pending unit, and the limits on all chosen victims."""
+    """A reason that permits evictions: which units a pending unit may evict, and limits on all chosen victims."""
 
     name: RuleName
     """Name of the rule in results and metrics."""
     reason: str
     """Reason of the event on each victim, such as `Preempted`."""
     keeps_budgets: bool = True
-    """True if victims of the rule may violate no PodDisruptionBudget. False: a violation is allowed, but costs (level
-    1)."""
+    """True if victims of the rule may not violate a PodDisruptionBudget. False: a violation is allowed, but it has a
+    cost (level 1)."""
 
     above_priority: bool = True
-    """True if the rule may allow victims of the preemptor's priority or higher."""
+    """True if the rule may allow victims with the preemptor's priority or a higher one."""
 
     def is_open(self, snapshot: Snapshot, config: KoordpyConfiguration) -> bool:
-        """Returns False if the rule allows no victim in the whole round, so that candidate pods need not be read."""
+        """Returns False if the rule allows no victim in the whole round; then candidate pods need not be read for
+        it."""
         return True
 
     @abstractmethod
     def units(self, rule_inputs: RuleInputs, free: Mask) -> Mask:
-        """Returns [units of rule_inputs.pool]: the units of `free` of which the rule allows each if it were evicted
-        alone.
+        """Returns [units of rule_inputs.pool]: the units of `free` that the rule allows to be evicted alone.
 
         `bind` limits what is evicted together.
         """
 
     def closing_reason(self, rule_inputs: RuleInputs) -> str:
-        """Returns why the rule evicts nothing if it is applied alone; empty if it may.
+        """Returns why the rule, applied alone, evicts nothing; empty if it may evict.
 
-        In the step of all rules together the rule still applies, because victims of other rules may open it.
+        Even if the text is not empty, the rule applies in the step of all rules together: victims of other rules may
+        lower the usage of the preemptor's tenant.
         """
         return ""
 
     def bind(self, rule_inputs: RuleInputs, out: CombinedLimits, own: Mapping[int, int], every: Pairs) -> None:
-        """Adds limits on all chosen victims.
+        """Adds the limits of the rule on all chosen victims.
 
-        own: unit of the pool -> its option by this rule. every: (option, unit) of all rules.
+        own: unit of the pool -> its option under this rule. every: (option, unit) of all rules.
         """
         return
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of a search for one preemptor set: which victim units which rules allow, in the order of preemption.md 1.
+"""The steps of a search for one preemptor set: for each step, the rules and the units that they allow.
 
-A step is a mapping from rules to masks over the pool. The first step with a plan ends the search, so steps are computed
-only in their turn. The order: consolidation, reclaim by quota, priority, consolidation if shares of tenants limit
-priority (5b), reclaim by fair share, all open rules together.
+A step is a mapping from rules to masks over the pool. The first step with a plan ends the search, so a step is computed
+only when the steps before it have found no plan. The order (docs/rules/preemption.md 1): consolidation, reclaim by
+quota, priority, consolidation if shares of tenants limit priority (5b), reclaim by fair share, all open rules together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,10 +22,10 @@ from koordpy.preemption.selection.preemption_names import Guard, RuleName
 
 
 def free_units(preemptors: PreemptorSet, pool: Pool, round_state: RoundState) -> Mask:
-    """Returns [units] of the pool that may be evicted before any rule is applied.
+    """Returns [units]: the units of the pool that may be evicted before any rule is applied.
 
-    Left out are evicted units, units of the preemptor's own GangGroup, and units of gangs with a member that this round
-    has placed.
+    Left out are units that are evicted already, units of the preemptor's own GangGroup, and units of gangs with a
+    member that this round has placed.
     """
     out = np.array(pool.alive, dtype=bool)
     own = {preemptors.unit.group_id} if preemptors.unit.plain is None else set[str]()
@@ -39,10 +39,10 @@ def free_units(preemptors: PreemptorSet, pool: Pool, round_state: RoundState) ->
 
 
 def rule_steps(rule_inputs: RuleInputs, free: Mask, ends: Sequence[SearchEnd]) -> Iterator[Rules]:
-    """Yields steps 3 to 7 of preemption.md 1, each computed in its turn.
+    """Yields steps 3 to 7 of docs/rules/preemption.md 1; each is computed when the caller requests it.
 
-    ends: why the search of each step so far ended; the caller appends to it between two steps. Step 5b is left out if
-    step 3 has proven that moves free too little, because 5b moves fewer units.
+    ends: the reasons why the searches of earlier steps ended; the caller appends one after each step. Step 5b is left
+    out if step 3 has proven that moves free too little, because 5b may move only a subset of the units of step 3.
     """
     moves = consolidation_steps(rule_inputs, free)
     yield from moves
@@ -55,12 +55,18 @@ def rule_steps(rule_inputs: RuleInputs, free: Mask, ends: Sequence[SearchEnd]) -
 
 
 def consolidation_steps(rule_inputs: RuleInputs, free: Mask) -> list[Rules]:
-    """Returns step 3: the units that may move. Empty if consolidation is off, or if a quota refuses the preemptor."""
+    """Returns step 3: the units that consolidation may move.
+
+    Empty if it is off, or if a quota refuses the preemptor.
+    """
     return _moves(rule_inputs, free) if rule_inputs.config.consolidation.enabled else []
 
 
 def limited_steps(rule_inputs: RuleInputs, free: Mask) -> list[Rules]:
-    """Returns step 5b: moves of units of lower priority, if shares of other tenants limit evictions by priority."""
+    """Returns step 5b: moves of units of lower priority.
+
+    Empty unless other tenants' shares limit evictions by priority.
+    """
     if rule_inputs.config.preemption.across_users != "overShare" or rule_inputs.users is None:
         return []
     if not rule_inputs.users.protects_any(_preemptable(rule_inputs, free)):
@@ -69,7 +75,7 @@ def limited_steps(rule_inputs: RuleInputs, free: Mask) -> list[Rules]:
 
 
 def closing_reasons(rule_inputs: RuleInputs, free: Mask) -> tuple[list[str], bool]:
-    """Returns (sentences for the message of the pending pod, True if shares of other tenants withhold a plan).
+    """Returns (sentences for the message of the pending pod, True if shares of other tenants prevent a plan).
 
     The sentences say why a rule evicts nothing: the preemptor's quota would exceed its min, a unit is protected for an
     hour because it gained by an eviction, or another tenant would fall below its share.
@@ -90,7 +96,7 @@ def closing_reasons(rule_inputs: RuleInputs, free: Mask) -> tuple[list[str], boo
 
 
 def _preemptable(rule_inputs: RuleInputs, free: Mask) -> Mask:
-    """Returns [units] that rule `priority` would allow if it ignored tenants."""
+    """Returns [units] that rule `priority` would allow without the protection of users and queues."""
     rule = BY_NAME[RuleName.PRIORITY]
     if not isinstance(rule, Preempt) or not rule.is_open(rule_inputs.round_state.snapshot, rule_inputs.config):
         return np.zeros(len(free), dtype=bool)
@@ -98,9 +104,9 @@ def _preemptable(rule_inputs: RuleInputs, free: Mask) -> Mask:
 
 
 def _moves(rule_inputs: RuleInputs, free: Mask) -> list[Rules]:
-    """Returns one step with the units that may be moved; none if a quota refuses the preemptor.
+    """Returns one step with the units that may be moved; empty if a quota refuses the preemptor.
 
-    Moves free nothing in a quota, so they cannot help then.
+    Moves free nothing in a quota, so they cannot help against such a refusal.
     """
     if (
         rule_inputs.round_state.admission.core_refusal(rule_inputs.unit, rule_inputs.round_state.draft.quotas)

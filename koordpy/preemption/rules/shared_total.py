@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How victims in no quota raise the runtimes of quotas, as a condition on a choice of victims.
+"""Computes how evicting pods in no quota raises the runtimes of quotas, as a limit on a choice of victims.
 
-Source: quota-fairness.md 4. The runtime of a quota is the amount that it may use now, a part of a total that quotas
-share. Pods in no quota (in the built-in quotas) reduce that total. So if such pods are evicted, runtimes grow, and a
-quota may admit the preemptor. A runtime is a step function of the returned amount. It is tabulated: for every value if
-there are few, otherwise in `RUNTIME_STEPS` steps, each rounded down.
+Source: docs/rules/quota-fairness.md 4. The runtime of a quota is the amount that it may use now, a part of a total that
+quotas share. Pods in no quota (in the built-in quotas) reduce that total. If such pods are evicted, the amount that
+they used is returned to the total, runtimes grow, and a quota may admit the preemptor. The runtime as a function of the
+returned amount is tabulated: for every amount if there are few, otherwise in `RUNTIME_STEPS` steps, each rounded down.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,7 @@ from koordpy.preemption.selection.victim_choice import Limit, RuntimeSteps, Term
 
 
 class SharedTotal:
-    """The total that quotas share, for one choice of victims."""
+    """The total that quotas share, for one choice of victims: finds how much must be evicted until a quota admits."""
 
     def __init__(
         self, admission: Admission, tenant_usage: TenantUsage, every: Sequence[tuple[int, int]], *, yields: bool
@@ -31,7 +31,7 @@ class SharedTotal:
         self._limits: dict[tuple[str, int], Mapping[str, int]] = {}
 
     def gives(self, resource: str) -> Terms:
-        """Returns (option, amount of a resource that its unit uses in no quota)."""
+        """Returns (option, amount of the resource that its unit's pods in no quota use)."""
         known = self._gives.get(resource)
         if known is None:
             usage = ((o, self._holdings.usage_of(i).get((), {}).get(resource, 0)) for o, i in self._every)
@@ -39,11 +39,11 @@ class SharedTotal:
         return known
 
     def admits(self, quota: str, resource: str, after: int, terms: Terms) -> Limit | RuntimeSteps | None:
-        """Returns the condition under which a quota ends within its limit; None if no eviction is needed.
+        """Returns the condition on victims under which a quota admits the preemptor; None if no eviction is needed.
 
-        after: usage of the quota with the preemptor placed and before evictions. terms: what the options free in the
-        quota. The result is a `Limit` if only one of the two amounts matters, that freed in the quota or that returned
-        to the total; otherwise `RuntimeSteps`.
+        after: usage of the quota with the preemptor placed and before evictions. terms: amounts that the options free
+        in the quota. Two sums matter: the amount freed in the quota, and the amount returned to the total. The result
+        is a `Limit` if only one of them can help, otherwise `RuntimeSteps`.
         """
         if self.lacks(quota, resource, after, 0) <= 0:
             return None
@@ -52,7 +52,7 @@ class SharedTotal:
             return Limit(terms, least=self.lacks(quota, resource, after, 0))
         amounts = [amount for _, amount in gives]
         step, most = gcd(*amounts), sum(amounts)
-        # `enough`: the smallest returned amount that suffices alone. Bisection is right because a larger total lowers
+        # `enough`: the smallest returned amount that suffices alone. Bisection is valid because a larger total lowers
         # no runtime, except by one unit of rounding; the dry run would find such an error
         enough = step * bisect_left(
             range(0, most + step, step), True, key=lambda freed: self.lacks(quota, resource, after, freed) <= 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much each victim unit uses of which tenant's entitlement, computed once a round for all preemptors.
+"""How much each victim unit uses in each tenant, computed once a round for all preemptors.
 
-Thousands of units have few different usages. So units with equal usage are a kind, and a condition on units is checked
-once for each kind.
+Thousands of units have only a few different usages. Units with equal usage form a kind, and a condition on units is
+checked once for each kind.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from koordpy.preemption.selection.victim_units import VictimUnit
 
 
 def path_below(path: Path, other: Path) -> Path:
-    """Returns the tenants of a path below the lowest common ancestor (LCA) with another path, from the top down."""
+    """Returns the part of a path below its lowest common ancestor (LCA) with another path, from the top down."""
     shared = 0
     for a, b in zip(path, other, strict=False):
         if a != b:
@@ -26,17 +26,19 @@ def path_below(path: Path, other: Path) -> Path:
 
 
 class TenantUsage:
-    """Usage of the units of a pool by tenant, for one kind of entitlement."""
+    """Usage of the units of a pool by tenant, for one kind of entitlement (quota mins, or fair shares)."""
 
     def __init__(self, units: Sequence[VictimUnit], foreign: Callable[[int], bool], entitlements: Entitlements) -> None:
-        """units: those of the pool, a list that only grows. foreign: returns True for a unit with pods of another
-        scheduler. entitlements: the entitlements, which say what is counted for which tenant."""
+        """units: those of the pool, a list that only grows. foreign: returns True if a unit contains a pod of another
+        scheduler. entitlements: the mins or shares; they define the tenant of a pod and the resources that are
+        counted."""
         self.units, self.foreign, self.entitlements = units, foreign, entitlements
         self._usage: dict[int, dict[Path, Amounts]] = {}
         self._of_kind: dict[object, dict[Path, Amounts]] = {}
-        """Usage by kind of unit: for one pod its owner and requests, else the unit."""
+        """Cache of `usage_of`. The key of a unit with one pod is the pod's owner and requests; of other units, the
+        unit."""
         self._below: dict[Path, dict[int, dict[Tenant, Amounts]]] = {}
-        """Cache of `below`: path -> id of a usage mapping -> usage by tenant."""
+        """Cache of `below`: path -> `id()` of a result of `usage_of` -> result of `below`."""
         self._numbers: dict[object, int] = {}
         """Key of a kind (`kind`) -> its number."""
         self._kind: list[int] = []
@@ -47,7 +49,8 @@ class TenantUsage:
         """Number of a kind -> the first unit of the kind."""
 
     def usage_of(self, i: int) -> Mapping[Path, Amounts]:
-        """Returns path of a tenant (empty for pods without one) -> counted amounts that a unit's pods use there."""
+        """Returns path of a tenant -> counted amounts that the unit's pods use there; pods without tenant have path
+        ()."""
         found = self._usage.get(i)
         if found is None:
             pods = self.units[i].pods
@@ -58,9 +61,10 @@ class TenantUsage:
         return found
 
     def below(self, i: int, other: Path) -> Mapping[Tenant, Amounts]:
-        """Returns tenant -> amounts that a unit uses in the tenant and below it, for tenants that are not on a path.
+        """Returns tenant -> amounts that a unit uses in the tenant or below it, for the tenants that are not on the
+        path `other`.
 
-        other: the path, usually that of the preemptor.
+        other: usually the path of the preemptor.
         """
         memo, usage = self._below.setdefault(other, {}), self.usage_of(i)
         found = memo.get(id(usage))
@@ -72,13 +76,15 @@ class TenantUsage:
         return found
 
     def kind(self, i: int) -> object:
-        """Returns the key of a unit's kind: equal for units with equal usage, all or none with pods of other
-        schedulers."""
+        """Returns the key of a unit's kind.
+
+        Units with equal keys have equal usage; either all or none contain pods of other schedulers.
+        """
         usage = tuple(sorted((path, tuple(sorted(amounts.items()))) for path, amounts in self.usage_of(i).items()))
         return usage, self.foreign(i)
 
     def of_kinds(self, units: NDArray[np.bool_], passes: Callable[[int], bool]) -> NDArray[np.bool_]:
-        """Returns the units of a mask that pass a condition. `passes` is called for one unit of each kind."""
+        """Returns the units of a mask that pass a condition. `passes` is called with one unit of each kind."""
         kind = self._kinds()
         wanted = np.zeros(len(self._first), dtype=bool)
         for number in sorted(set(kind[units].tolist())):
@@ -86,7 +92,7 @@ class TenantUsage:
         return np.asarray(units & wanted[kind]) if len(wanted) else units.copy()
 
     def tally(self, mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
-        """Returns (a unit of the kind, number of its units) for each kind in a mask."""
+        """Returns (one unit of the kind, number of units of the kind in the mask) for each kind in the mask."""
         numbers = np.bincount(self._kinds()[mask], minlength=len(self._first)).tolist()
         return [(self._first[kind], number) for kind, number in enumerate(numbers) if number]
 

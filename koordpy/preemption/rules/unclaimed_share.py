@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hint in the message of a pending pod: fair share is not reclaimed, but reclaim would help its tenant.
+"""A hint in the message of a pending pod: `fairness.reclaim` is not `all`, but with it the pod could take capacity
+back.
 
 Source: docs/rules/preemption.md 8. The hint is given if `fairness.reclaim` is `off` or `quotas`, the pod's tenant would
 end within its share, and another tenant uses more than its share.
@@ -21,8 +22,8 @@ def unclaimed_share(pods: Sequence[PodInfo], round_state: RoundState, entitlemen
     """Returns the hint for pods of one unit, such as
     `fairness: user alice uses 0, share 2; user bob uses 4, share 2; fairness.reclaim is quotas`.
 
-    Empty if fair share is reclaimed anyway, or if reclaim would give nothing. Of the tenants above their share it names
-    the one with the largest excess. entitlements: fair shares; None in mode off.
+    Empty if fair share is reclaimed anyway, or if reclaim would free nothing. Of the tenants above their share, the
+    hint names the tenant with the largest excess. entitlements: fair shares; None in mode off.
     """
     fairness, use = round_state.config.fairness, round_state.draft.quotas
     path = entitlements.path(pods[0]) if entitlements is not None else ()
@@ -58,7 +59,7 @@ def unclaimed_share(pods: Sequence[PodInfo], round_state: RoundState, entitlemen
 
 
 def _tenants(round_state: RoundState, *, by_user: bool) -> list[Tenant]:
-    """Returns the tenants with running pods, because other tenants cannot be above their share."""
+    """Returns the tenants that have running pods: only these can be above their share."""
     quotas = round_state.snapshot.quotas
     if by_user:
         return [Tenant("", user) for user, usage in quotas.users_sharing.items() if usage.get(CARDS)]

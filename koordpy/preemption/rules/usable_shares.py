@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fair shares on the nodes that a pending unit could use, for the protection of tenants from rule `priority`.
 
-A tenant may be within its share of the whole cluster, but hold all nodes of one GPU model. So shares are counted on the
-set N of nodes that could take a member if they were empty (docs/rules/preemption.md 3.1). The total is the capacity of
-N. The demand of a tenant is what its pods use on N, plus its pending pods that could use a node of N. If N has all
-accelerators of the cluster, these are the ordinary shares. Demand on N is summed once a round; usage follows the draft.
+A tenant may be within its share of the whole cluster, but hold all nodes of one GPU model. So shares are computed on
+the set N of nodes that could take a member of the pending unit if they were empty (docs/rules/preemption.md 3.1). The
+total is the capacity of N. The demand of a tenant is the usage of its pods on N, plus its pending pods that could use a
+node of N. If N has all accelerators of the cluster, these are the ordinary shares. Demand on N is summed once a round;
+usage follows the draft.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -26,7 +27,7 @@ from koordpy.quota.quota_book import Quotas, QuotaUse, card_hundredths, in_sums
 
 Nodes = NDArray[np.bool_]
 ALL = None
-"""Instead of a mask of nodes: all nodes of the cluster."""
+"""Value of a parameter `nodes` that means all nodes of the cluster, instead of a mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,10 @@ class Tenancy:
 
 
 class PodTenants:
-    """The tenant of each pod, and whether the pod is on one of the nodes.
+    """Finds the tenant of each pod, and whether the pod counts: whether it is on one of the nodes.
 
-    Separate from `UsableShares`, which refers to `UsableHoldings`, because a reference cycle would keep the snapshot
-    alive.
+    Separate from `UsableShares`, which refers to `UsableHoldings`, because a reference cycle would keep the snapshot in
+    memory.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class PodTenants:
         self._tenancies: dict[Owner, Tenancy | None] = {}
 
     def tenancy(self, pod: PodInfo) -> Tenancy | None:
-        """Returns the tenant of a pod; None for the system quota."""
+        """Returns the tenant of a pod; None for a pod of the system quota."""
         if pod.owner not in self._tenancies:
             path, quotas = self._of_shares.path(pod), self._round_state.snapshot.quotas
             by_quota = quotas.quota_of(pod) in quotas.tree.quotas
@@ -71,7 +72,7 @@ class PodTenants:
 
 
 class UsableShares:
-    """The shares on one set of nodes, with usage on the draft."""
+    """Fair shares on one set of nodes, with the usage of tenants there on the draft."""
 
     def __init__(
         self,
@@ -81,7 +82,8 @@ class UsableShares:
         nodes: Nodes | None,
         mins: Entitlements,
     ) -> None:
-        """quotas: capacity, usage and demand on the nodes. mins: entitlements of ElasticQuotas."""
+        """nodes: [nodes] mask, or `ALL`. quotas: capacity, usage and demand on these nodes. mins: entitlements of
+        ElasticQuotas."""
         self.entitlements = entitlements
         self._round_state, self._quotas, self._nodes = round_state, quotas, nodes
         self._use, self._seen = QuotaUse(quotas), 0
@@ -89,8 +91,8 @@ class UsableShares:
         self._tenants = PodTenants(round_state, entitlements, mins, nodes)
 
     def use(self, unit: Unit) -> QuotaUse:
-        """Returns the usage of tenants on these nodes, on the draft, with the reservations that the unit must
-        respect."""
+        """Returns the usage of tenants on these nodes on the draft, including the reservations that are closed to the
+        unit."""
         round_state, nodes = self._round_state, self._nodes
         if nodes is ALL:
             return round_state.reservations.use(unit, round_state.draft.quotas, net=True)
@@ -102,19 +104,19 @@ class UsableShares:
         return round_state.reservations.use(unit, self._use, net=True, at=lambda node: node >= 0 and bool(nodes[node]))
 
     def tenant_usage(self, pool: Pool) -> "UsableHoldings":
-        """Returns the usage of the victim units on these nodes."""
+        """Returns the usage of the victim units, counting only pods on these nodes."""
         if self._holdings is None or self._holdings[0] is not pool:
             usage = UsableHoldings(pool.units, pool.foreign, self.entitlements, self._tenants)
             self._holdings = pool, usage
         return self._holdings[1]
 
     def tenancy(self, pod: PodInfo) -> Tenancy | None:
-        """Returns the tenant of a pod; None for the system quota."""
+        """Returns the tenant of a pod; None for a pod of the system quota."""
         return self._tenants.tenancy(pod)
 
 
 class UsableHoldings(TenantUsage):
-    """Usage of the victim units by tenant, on some nodes: the usage of a pod on another node counts as 0."""
+    """Usage of the victim units by tenant on one set of nodes. Pods on other nodes count as 0."""
 
     def __init__(
         self,
@@ -128,8 +130,10 @@ class UsableHoldings(TenantUsage):
         self._owned: dict[Collection[Owner], frozenset[Tenancy]] = {}
 
     def usage_of(self, i: int) -> "dict[Path, Amounts]":
-        """Returns path of a tenant -> amounts that a unit's pods use on the nodes. A tenant without usage has an
-        entry."""
+        """Returns path of a tenant -> amounts that the unit's pods use on the nodes.
+
+        A tenant with pods only on other nodes has an entry without amounts.
+        """
         found = self._usage.get(i)
         if found is None:
             pods = self.units[i].pods
@@ -142,7 +146,7 @@ class UsableHoldings(TenantUsage):
         return found
 
     def owned(self, i: int) -> frozenset[Tenancy]:
-        """Returns the tenants of the pods of a unit, without the system quota."""
+        """Returns the tenants of the unit's pods, except the system quota."""
         owners = frozenset(pod.owner for pod in self.units[i].pods)
         if owners not in self._owned:
             pods = {pod.owner: pod for pod in self.units[i].pods}
@@ -163,10 +167,7 @@ class TenantShares:
         self._known: dict[bytes | None, UsableShares | None] = {}
 
     def of(self, pods: Iterable[PodInfo]) -> UsableShares | None:
-        """Returns the shares on the nodes that could take one of some pods.
-
-        None if no shares are computed (mode off).
-        """
+        """Returns the shares on the nodes that could take at least one of some pods; None in mode off."""
         round_state = self._round_state
         if round_state.config.fairness.mode == "off":
             return None
@@ -185,7 +186,8 @@ class TenantShares:
 
     @cached_property
     def _sharing(self) -> Nodes:
-        """[nodes] True for nodes with a resource that is shared out: in gpu-count only nodes with accelerators."""
+        """[nodes] True for a node with a resource that is shared out. In mode gpu-count, these are the nodes with
+        accelerators."""
         nodes = self._round_state.snapshot.nodes
         if self._round_state.config.fairness.mode != "gpu-count":
             return np.ones(len(nodes), dtype=bool)
@@ -196,8 +198,8 @@ class TenantShares:
         snapshot, round_state = self._round_state.snapshot, self._round_state
         every, index = snapshot.quotas, snapshot.index
         inside = int(nodes.sum()) * 2 <= len(nodes)
-        """True to add up amounts on the given nodes; False to subtract amounts on the other nodes from the whole. The
-        smaller of the two sets of nodes is summed."""
+        """True to add up the amounts on the given nodes; False to subtract the amounts on the other nodes from the
+        total. The smaller of the two sets of nodes is summed."""
         counted = set(np.nonzero(nodes if inside else ~nodes)[0].tolist())
         total: Amounts = {} if inside else dict(every.total)
         usage: dict[Owner, Amounts] = {} if inside else {owner: dict(sums) for owner, sums in every.usage.items()}

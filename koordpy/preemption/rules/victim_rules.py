@@ -2,8 +2,8 @@
 """Every rule by which a pending unit may evict running pods: reclaim by min, priority, and reclaim by fair share.
 
 A rule is a `VictimRule`, and one line in `VICTIM_RULES`; docs/extending.md shows how to add one. Rules are tried in
-order, each alone, then all together. Consolidation and stale gangs are no such rules, because they are planned
-separately (`rule_steps.py`, `planner/actions/release_stale_gangs.py`).
+order, each alone, then all together. Consolidation and the eviction of stale gangs are not in this list, because they
+are planned separately (`rule_steps.py`, `planner/actions/release_stale_gangs.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,16 +26,18 @@ class ReclaimMin(VictimRule):
     reason = "Reclaimed"
 
     def is_open(self, snapshot: Snapshot, config: KoordpyConfiguration) -> bool:
-        """Returns True if there are quotas, and neither setting turns the rule off.
+        """Returns True if there are quotas, and neither `fairness.reclaim: off` nor `acrossQuotas: any` turns the rule
+        off.
 
-        With `acrossQuotas: any` priority ignores min, so that the two rules would evict each other's pods without end.
+        With `acrossQuotas: any`, rule `priority` ignores the min of quotas. The two rules would then evict each other's
+        pods without end.
         """
         reclaims = config.fairness.reclaim != "off" and config.preemption.across_quotas != "any"
         return reclaims and bool(snapshot.quotas.tree.quotas)
 
     def units(self, rule_inputs: RuleInputs, free: Mask) -> Mask:
-        """Returns units of other quotas above their min; with `quota.noQuotaYields: always` also of the default
-        quota."""
+        """Returns the units of other quotas that use more than their min; with `quota.noQuotaYields: always` also units
+        of the default quota."""
         out = rule_inputs.mins.eligible(free)
         return (
             out | rule_inputs.mins.units_in_no_quota(free)
@@ -44,21 +46,24 @@ class ReclaimMin(VictimRule):
         )
 
     def closing_reason(self, rule_inputs: RuleInputs) -> str:
-        """Returns a text if the preemptor's quota would end above its min."""
+        """Returns a sentence with numbers if the preemptor's quota would end above its min; else empty."""
         return rule_inputs.mins.closing_reason
 
     def bind(self, rule_inputs: RuleInputs, out: CombinedLimits, own: Mapping[int, int], every: Pairs) -> None:
-        """Adds: the preemptor's quotas end within their min; victims' quotas are above theirs before each eviction."""
-        out.limits.extend(rule_inputs.mins.gates(own, every))
+        """Adds: the preemptor's quotas end within their min, and a victim's quotas are above their min before each
+        eviction."""
+        out.limits.extend(rule_inputs.mins.entitlement_limits(own, every))
         out.crossings.extend(rule_inputs.mins.crossings(own))
-        # a unit that gained by an eviction of the preemptor must not bring its quota below min, not even as the last
-        # unit: otherwise both would evict each other in turn (3.6)
+        # a unit that gained by an eviction of the preemptor may not bring its quota below min, not even as the last
+        # evicted unit; otherwise the two units would evict each other in turn (3.6)
         if gained := {i: o for i, o in own.items() if rule_inputs.mins.has_gained(i)}:
             out.limits.extend(rule_inputs.mins.floors(gained, every))
 
     def why(self, rule_inputs: RuleInputs, unit: int) -> str:
-        """Returns the usage and min of the two quotas, such as `quota b uses 12 of min 8 cpu, quota a gets 4 of min
-        4`."""
+        """Returns the usage and min of the two quotas.
+
+        Example: `quota b uses 12 of min 8 cpu, quota a gets 4 of min 4`.
+        """
         return rule_inputs.mins.why(unit)
 
 
@@ -83,7 +88,7 @@ class Preempt(VictimRule):
         return rule_inputs.users.eligible(out)
 
     def units_of_any_tenant(self, rule_inputs: RuleInputs, free: Mask) -> Mask:
-        """Returns the units that the rule would allow if it ignored users and queues."""
+        """Returns the units that the rule would allow without the protection of users and queues (`acrossUsers`)."""
         if any(pod.preemption_policy == "Never" for pod in rule_inputs.pods):
             return np.zeros(len(free), dtype=bool)
         out = np.asarray(free & (rule_inputs.pool.priority < rule_inputs.priority))
@@ -92,16 +97,17 @@ class Preempt(VictimRule):
         return out
 
     def _within_quotas(self, rule_inputs: RuleInputs) -> Callable[[int], bool]:
-        """Returns a condition on units: evicting the unit alone leaves every other quota min(used before, min).
+        """Returns a condition on units: evicting the unit alone leaves every other quota min(used before the plan,
+        min).
 
-        With `acrossQuotas: never` only units of the preemptor's leaf quota and of no quota pass.
+        With `acrossQuotas: never`, only units of the preemptor's leaf quota and units in no quota pass.
         """
         mins, across = rule_inputs.mins, rule_inputs.config.preemption.across_quotas
 
         def passes(i: int) -> bool:
             if across == "never":
                 return all(not path or path == mins.path for path in mins.tenant_usage.usage_of(i))
-            return mins.spares_lines(i)
+            return mins.keeps_entitlements(i)
 
         return passes
 
@@ -119,7 +125,7 @@ class Preempt(VictimRule):
 
 
 class ReclaimShare(VictimRule):
-    """Users and queues reclaim their share from users and queues above theirs (preemption.md 3.3)."""
+    """Users and queues reclaim their share from users and queues that use more than their share (preemption.md 3.3)."""
 
     name = RuleName.FAIR_SHARE
     reason = "Reclaimed"
@@ -129,21 +135,26 @@ class ReclaimShare(VictimRule):
         return config.fairness.reclaim == "all" and config.fairness.mode != "off"
 
     def units(self, rule_inputs: RuleInputs, free: Mask) -> Mask:
-        """Returns units of tenants above their share that alone bring no quota below its min."""
+        """Returns the units of tenants above their share.
+
+        The eviction of a unit alone must bring no quota below its min.
+        """
         if rule_inputs.fair is None:
             return np.zeros(len(free), dtype=bool)
-        return rule_inputs.mins.tenant_usage.of_kinds(rule_inputs.fair.eligible(free), rule_inputs.mins.spares_lines)
+        return rule_inputs.mins.tenant_usage.of_kinds(
+            rule_inputs.fair.eligible(free), rule_inputs.mins.keeps_entitlements
+        )
 
     def closing_reason(self, rule_inputs: RuleInputs) -> str:
-        """Returns a text if the preemptor's tenant would end above its share."""
+        """Returns a sentence with numbers if the preemptor's tenant would end above its share; else empty."""
         return rule_inputs.fair.closing_reason if rule_inputs.fair is not None else ""
 
     def bind(self, rule_inputs: RuleInputs, out: CombinedLimits, own: Mapping[int, int], every: Pairs) -> None:
-        """Adds: quotas keep their min, the preemptor's tenants end within their share, and victims' tenants are above
-        theirs before each eviction."""
+        """Adds: quotas keep their min, the preemptor's tenants end within their share, and a victim's tenants are above
+        their share before each eviction."""
         if rule_inputs.fair is not None:
             out.limits.extend(rule_inputs.mins.floors(own, every))
-            out.limits.extend(rule_inputs.fair.gates(own, every))
+            out.limits.extend(rule_inputs.fair.entitlement_limits(own, every))
             out.crossings.extend(rule_inputs.fair.crossings(own))
 
     def why(self, rule_inputs: RuleInputs, unit: int) -> str:
@@ -160,9 +171,9 @@ BY_NAME: Mapping[RuleName, VictimRule] = {rule.name: rule for rule in VICTIM_RUL
 
 
 def steps(rule_inputs: RuleInputs, free: Mask) -> list[dict[RuleName, Mask]]:
-    """Returns the steps as rule -> [units] that may be evicted: each open rule alone, then all open rules together.
+    """Returns the steps, each as rule -> [units] that it may evict: each open rule alone, then all open rules together.
 
-    free: units that may be evicted before any rule is applied. A rule without units has no step.
+    free: [units] that may be evicted before any rule is applied. A rule that allows no unit has no step.
     """
     known = [rule for rule in VICTIM_RULES if rule.is_open(rule_inputs.pool.draft.snapshot, rule_inputs.config)]
     may = [rule.units(rule_inputs, free & rule_inputs.pool.evictable if rule.keeps_budgets else free) for rule in known]
@@ -175,7 +186,8 @@ def steps(rule_inputs: RuleInputs, free: Mask) -> list[dict[RuleName, Mask]]:
 
 
 def split_steps(rules: Sequence[dict[RuleName, Mask]]) -> tuple[list[dict[RuleName, Mask]], list[dict[RuleName, Mask]]]:
-    """Returns (steps 4 and 5 of preemption.md 1, steps 6 and 7). The moves of step 5b come between them."""
+    """Splits `steps` of docs/rules/preemption.md 1 into (steps 4 and 5, steps 6 and 7), because step 5b comes between
+    them."""
     early = [{RuleName.QUOTA}, {RuleName.PRIORITY}]
     first = [step for step in rules if set(step) in early]
     return first, [step for step in rules if set(step) not in early]
@@ -186,8 +198,8 @@ def combined_limits(
 ) -> CombinedLimits:
     """Returns the limits on all chosen options: of quotas, guards, rules, and PodDisruptionBudgets.
 
-    options: rule -> unit of the pool -> option. budgets: (evictions allowed, unit -> number of pods covered) of each
-    PodDisruptionBudget.
+    options: rule -> unit of the pool -> option. budgets: for each PodDisruptionBudget (number of evictions that it
+    allows, unit -> number of its pods that the budget covers).
     """
     out = CombinedLimits()
     every = [(o, i) for own in options.values() for i, o in own.items()]

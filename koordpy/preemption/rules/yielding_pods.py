@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much pods in no quota would yield to a running unit of a quota if that unit were pending (quota-fairness.md 4).
+"""Amounts that a running unit of a quota could get by evicting pods in no quota, if the unit were pending.
 
-Used where quotas give back (`planner/actions/give_back_overuse.py`): a unit that could evict pods in no quota right
-afterwards is not made to give back. Pods of strictly lower priority yield. With `quota.noQuotaYields: always` all pods
-of koordpy's schedulers in the default quota yield to a unit within the min of its quotas. With `fairness.reclaim: all`
-these pods always count as yielding, whatever their shares.
+Source: docs/rules/quota-fairness.md 4. Used when quotas give back usage above their runtime
+(`planner/actions/give_back_overuse.py`): a unit is not evicted for that if it could return at once by evicting pods in
+no quota. Pods of strictly lower priority yield. With `quota.noQuotaYields: always`, all pods of koordpy's schedulers in
+the default quota yield to a unit within the min of its quotas. With `fairness.reclaim: all`, pods count as yielding
+without regard to shares.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ Freed = tuple[tuple[str, int], ...]
 
 
 class YieldingPods:
-    """The units of a pool with pods in no quota."""
+    """Finds the pods in no quota that yield to a unit of the pool."""
 
     def __init__(self, pool: Pool, round_state: RoundState) -> None:
         self._pool, self._round_state, self._config = pool, round_state, round_state.config
@@ -44,8 +45,8 @@ class YieldingPods:
         return self._known[key]
 
     def _freed(self, below: int | None, default: bool) -> Freed:
-        """Returns the amounts of all units that yield. below: units of a lower priority yield; None: none by priority.
-        default: all units of koordpy's schedulers in the default quota yield."""
+        """Returns the amounts of all units that yield. below: units of a lower priority yield; None: no unit yields by
+        priority. default: True if all units of koordpy's schedulers in the default quota yield."""
         pool, quotas = self._pool, self._round_state.snapshot.quotas
         if self._units is None:
             every = np.nonzero(np.array(pool.alive, dtype=bool))[0].tolist()
@@ -59,7 +60,7 @@ class YieldingPods:
         return tuple(sorted((r, amount) for r, amount in total.items() if amount > 0))
 
     def _within_min(self, i: int) -> bool:
-        """Returns True if a unit's quotas use no more than their min of the resources that it uses."""
+        """Returns True if the unit's quotas use at most their min of each resource that the unit uses."""
         config, tree = self._config, self._round_state.snapshot.quotas.tree
         if config.fairness.reclaim == "off" or config.preemption.across_quotas == "any":
             return False

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Affinity and topology spread in the CP-SAT model of victims: which evictable pods each constraint counts, and where.
+"""Affinity and topology spread as constraints of the CP-SAT model of victims.
 
-Sources: preemption.md 5, kube-parity.md 2.6 and 2.7. A filter for affinity or spread reads counts of pods per domain,
-and evicting a pod changes these counts. The counts are sums over the variables of the victims, so the filters can be
-constraints of the model. Without these, every infeasible set would cost a dry run and a no-good cut.
+For each constraint of the preemptor, this module finds the evictable pods that it counts, and their domains.
+
+Sources: docs/rules/preemption.md 5, kube-parity.md 2.6 and 2.7. A filter for affinity or spread reads numbers of pods
+per domain, and evicting a pod changes these numbers. They are sums over the variables of the victims, so the filters
+can be constraints of the model. Without these constraints, each infeasible set would cost a dry run and a no-good cut.
 """
 
 from collections.abc import Sequence
@@ -27,14 +29,14 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True, eq=False)
 class AffinityTerm:
-    """An affinity or spread constraint.
+    """An affinity or spread constraint, with the evictable pods that it counts.
 
     interaction: the constraint, counted with all victims present.
     """
 
     interaction: Interaction
     leaving: tuple[tuple[tuple[int, str], ...], ...] = ()
-    """Per label of the constraint: (domain, key of a pod that counts there and may be evicted)."""
+    """One entry per label of the constraint: ((domain, key of an evictable pod that is counted there), ...)."""
 
 
 def affinity_terms(
@@ -42,8 +44,9 @@ def affinity_terms(
 ) -> tuple[AffinityTerm, ...]:
     """Returns the affinity and spread constraints of the members, between each other and with running pods.
 
-    kinds: one pod for each shape of the problem. among: constraints between the members, on the draft as it is; those
-    that do not depend on running pods are taken over. victims: running pods that may be evicted.
+    kinds: one pod for each shape of the problem. among: constraints between the members, read from the draft with all
+    victims present; constraints that do not depend on running pods are returned unchanged. victims: running pods that
+    may be evicted.
     """
     out = [AffinityTerm(one) for one in among if isinstance(one, AntiAffinity | InOneDomain)]
     index = round_state.snapshot.index
@@ -63,14 +66,15 @@ def affinity_terms(
 
 
 class _Near(NamedTuple):
-    """Required affinity of a shape, and for each of its terms the evictable pods that match: (domain, pod key)."""
+    """Required affinity of a shape, and for each of its terms the evictable pods that match it: (domain, pod key)."""
 
     near: RequiredAffinity
     leaving: tuple[tuple[tuple[int, str], ...], ...]
 
 
 def _near(shape: int, rule: OwnTerms, kinds: Sequence[PodInfo], standing: Sequence[tuple[PodInfo, int]]) -> list[_Near]:
-    """Returns the required affinity of a shape by one rule; empty if the rule has no required term."""
+    """Returns the required affinity of a shape by one rule; empty if the rule has no required term. standing: evictable
+    pods with the positions of their nodes."""
     meant = tuple(i for i, other in enumerate(kinds) if rule.wants(other))
     if (near := rule.tie(shape, meant)) is None:
         return []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translates a scenario into numbers: builds the `Choices` that the methods of `preemption/selection` solve.
 
-Each unit that a rule allows becomes an option, with the capacity that it frees and its cost. Limits of rules, gangs,
+Each unit that a rule allows becomes an option with the capacity that it frees and its cost. Limits of rules, gangs,
 PodDisruptionBudgets and filters become sums over options.
 """
 
@@ -30,18 +30,19 @@ from koordpy.preemption.selection.victim_units import UnitKind, terminating
 from koordpy.problems.problem_building import unit_multiples
 
 Rules = Mapping[RuleName, Mask]
-"""Rule -> the units that it allows, in the order of precedence: a victim that several rules allow carries the first."""
+"""Rule -> [units] that it allows. The order is the precedence: a unit that several rules allow is evicted under the
+first."""
 
 
 @dataclass(frozen=True, eq=False)
 class OfferedChoice:
-    """A choice in numbers, and what its numbers mean."""
+    """A choice of victims as numbers (`choices`), and the units and rules to which the numbers refer."""
 
     choices: Choices
     units: tuple[int, ...]
-    """Number of a unit in the choice -> position of the unit in the pool."""
+    """Position of a unit in `choices.units` -> position of the unit in the pool."""
     rules: tuple[RuleName, ...]
-    """Number of a rule in an option -> name of the rule."""
+    """Number of a rule in `choices.options` -> name of the rule."""
 
     @property
     def moves(self) -> bool:
@@ -49,22 +50,22 @@ class OfferedChoice:
         return RuleName.CONSOLIDATION in self.rules
 
     def of(self, taken: Collection[int]) -> list[int]:
-        """Returns the positions in the pool of the units of some options."""
+        """Returns the pool positions of the units of some options. taken: positions in `choices.options`."""
         return [self.units[self.choices.options[o].unit] for o in taken]
 
 
 def eligible_under(rules: Rules) -> Mask:
-    """Returns [units]: True for units that some rule allows."""
+    """Returns [units]: True for units that at least one rule allows."""
     return np.asarray(np.logical_or.reduce(list(rules.values())))
 
 
 def candidates(
     preemptors: PreemptorSet, part: Problem, *, rules: Rules, rule_inputs: RuleInputs, open_to: ReachableNodes
 ) -> OfferedChoice:
-    """Returns the choice for one preemptor set.
+    """Returns the choice of victims for one preemptor set.
 
     part: the placement problem, restricted to some nodes. rules: the units that each rule allows. rule_inputs: the
-    inputs of the rules. open_to: nodes that evictions could open, and the pods that block them.
+    inputs of the rules. open_to: the nodes that evictions could open, and the pods that block them.
     """
     # options: each unit under each rule that allows it
     pool, round_state, budgets = rule_inputs.pool, rule_inputs.round_state, rule_inputs.pool.budgets
@@ -85,7 +86,7 @@ def candidates(
     read = _ChoiceReader(pool, round_state, devices=preemptors.devices, selectors=selectors)
     own = tuple(read.unit(i) for i in units)
     moves = RuleName.CONSOLIDATION in rules
-    if moves:  # moved pods cost nothing at level 2
+    if moves:  # the priority of moved pods does not matter (level 2)
         own = tuple(replace(unit, priority=0) for unit in own)
     tied, multiples = _gangs(pool, round_state, number, of)
     # the limits of rules and budgets, and the conditions of filters and device families
@@ -124,7 +125,7 @@ def candidates(
 
 
 def _covering(open_to: ReachableNodes, pool: Pool, units: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Returns key of a pod that filters depend on -> the numbers of the units that contain it."""
+    """Returns key of a pod that filters depend on -> the units of the choice that contain it."""
     covering: dict[str, list[int]] = {}
     for n, i in enumerate(units if open_to.looked_at else ()):
         for pod in pool.units[i].pods:
@@ -136,17 +137,18 @@ def _covering(open_to: ReachableNodes, pool: Pool, units: Sequence[int]) -> dict
 def _blockers(
     open_to: ReachableNodes, covering: Mapping[str, tuple[int, ...]]
 ) -> dict[tuple[int, int], tuple[tuple[int, ...], ...]]:
-    """Returns (shape, node) -> groups of units: one unit of each group must be evicted first (`Choices.blockers`).
+    """Returns (shape, node) -> groups of units (`Choices.blockers`).
 
-    A group has the units that contain one blocking pod: its surplus unit, or the core of its gang.
+    One unit of each group must be evicted before a pod of the shape is allowed on the node. A group is all units that
+    contain the same blocking pod, for example its surplus unit and the core of its gang.
     """
     return {place: tuple(covering[key] for key in pods) for place, pods in open_to.blockers.items()}
 
 
 def _ties(open_to: ReachableNodes, covering: Mapping[str, tuple[int, ...]]) -> tuple[Tie, ...]:
-    """Returns the affinity and spread constraints, with the units that change their counts.
+    """Returns the affinity and spread constraints, with the units whose eviction changes the counted numbers.
 
-    No choice takes both the core and surplus of a gang, so a pod in several units is subtracted at most once.
+    No choice evicts both the core and surplus of a gang, so a pod that is in several units is subtracted at most once.
     """
     out = []
     for one in open_to.ties:
@@ -163,10 +165,10 @@ def _ties(open_to: ReachableNodes, covering: Mapping[str, tuple[int, ...]]) -> t
 
 @dataclass(frozen=True, eq=False)
 class _ChoiceReader:
-    """Reads the capacity and the cost of units.
+    """Reads from the pool the capacity and the cost of units, for one preemptor set.
 
-    devices: device family -> column of the problem. selectors: network-topology-selectors of the preemptor's pods;
-    running pods with one of these attract the preemptor.
+    devices: device family -> column of the problem. selectors: values of network-topology-selector of the preemptor's
+    pods; running pods with one of these values attract the preemptor.
     """
 
     pool: Pool
@@ -205,8 +207,9 @@ def _gangs(
 ) -> tuple[list[Limit], list[Multiple]]:
     """Returns the constraints between units of one gang: surplus or core but not both, and podCountMultiple.
 
-    number: position in the pool -> number in the choice. of: position in the pool -> the unit's options. In the limit
-    of a gang, the core counts as much as all surplus that may be evicted, so that it excludes both together.
+    number: position in the pool -> position in the choice. of: position in the pool -> the unit's options. In the limit
+    of a gang, the core has the weight of the maximum number of surplus units, so that core and surplus together exceed
+    it.
     """
     tied: list[Limit] = []
     multiples: list[Multiple] = []
@@ -224,9 +227,9 @@ def _gangs(
 
 
 def multiples_of(unit: Unit, pool: Pool, round_state: RoundState, of: Mapping[int, list[int]]) -> list[Multiple]:
-    """Returns podCountMultiple as conditions on the members of a GangGroup that remain, per domain.
+    """Returns podCountMultiple as conditions on the members of a GangGroup that remain, for each domain.
 
-    of: position in the pool -> the unit's options. Only domains from which surplus could be evicted have a condition.
+    of: position in the pool -> the unit's options. A domain without evictable surplus members has no condition.
     """
     tree, index = round_state.snapshot.tree, round_state.snapshot.index
     out: list[Multiple] = []
@@ -235,7 +238,7 @@ def multiples_of(unit: Unit, pool: Pool, round_state: RoundState, of: Mapping[in
         terms: dict[int, dict[int, int]] = {}
         lent: set[int] = set()
         for i in pool.group_units(unit.group_id):
-            if pool.units[i].kind is UnitKind.CORE:  # nothing remains, and no surplus is evicted with it
+            if pool.units[i].kind is UnitKind.CORE:  # evicts all members
                 continue
             if pool.units[i].kind is UnitKind.SURPLUS:
                 lent.update(of.get(i, ()))

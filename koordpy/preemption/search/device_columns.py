@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts devices, such as NPUs or devices of resource claims, in the search for victims.
+"""Adds devices, such as NPUs or devices of resource claims, as numbers to the problem of a search for victims.
 
-Each device family gets a column of the placement problem, with the free devices of each node. Each victim unit gets the
-number of devices that it frees. These numbers are upper bounds. Which devices the members get, and whether their links
-suit the members, is decided in the dry run (`dry_run.py`).
+Each device family gets a column of the placement problem, with the number of free devices of each node. Each victim
+unit gets the number of devices that it frees. These numbers are upper bounds. The dry run (`dry_run.py`) decides which
+devices the members get, and whether the links between the devices satisfy the members' requests.
 """
 
 from dataclasses import replace
@@ -18,9 +18,10 @@ from koordpy.preemption.search.victim_pool import Pool
 
 
 def with_devices(unit: Unit, problem: Problem, round_state: RoundState) -> tuple[Problem, dict[str, int]]:
-    """Returns (the problem with a column of free devices for each family that has some, device family -> its column).
+    """Returns (the problem with a column of free devices for each family, device family -> its column).
 
-    Devices that are reserved for other units do not count as free.
+    A family has no column if the members do not request it, or if its method `freeable` returns None. Devices that are
+    reserved for other units do not count as free.
     """
     shapes = {m.shape: pod for m, pod in zip(problem.members, unit.members, strict=True) if pod.pending}
     if not any(pod.asks for pod in shapes.values()):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dry run of a set of victims: evicts them from the draft, places the preemptor with all filters, and undoes both.
 
-Source: preemption.md 5 and 6. If the preemptor does not fit, the dry run also finds the reason: nodes that need one
-more eviction (`overfull`), or nodes that are closed to the preemptor (`closed_places`).
+Source: docs/rules/preemption.md 5 and 6. If the preemptor does not fit, the dry run also finds the reason: nodes that
+need one more eviction (`overfull`), or nodes on which no pod of the preemptor is allowed (`closed_places`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,16 +30,17 @@ Places = Mapping[tuple[int, int], int]
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """Result of one dry run."""
+    """Result of one dry run: the placement of the members, or no placement."""
 
     nodes: Mapping[int, int] = field(default_factory=dict)
-    """Rank -> node position of the members with the victims evicted; empty if they do not fit."""
+    """Rank of a member -> node position, with the victims evicted; empty if the members do not fit."""
     notes: Notes = field(default_factory=dict)
-    """Annotations of the members' Bindings."""
+    """Pod key -> annotations of the member's Binding."""
     back: tuple[Back, ...] = ()
-    """New nodes of moved pods."""
+    """Moved pods with their new nodes; empty if victims are evicted."""
     sure: bool = True
-    """False if the members may fit although no placement was found. Without meaning after a success."""
+    """If no placement was found: True if this is proven, False if the members may fit. Without meaning after a
+    success."""
 
 
 class DryRun:
@@ -50,24 +51,22 @@ class DryRun:
 
     @contextmanager
     def without_units(self, units: Sequence[int]) -> Iterator[None]:
-        """Evicts some units from the draft within the context."""
-        # `no_good_set` ignores limits, so the core of a gang and some of its surplus may be evicted together
+        """Within the context, some units are evicted from the draft."""
+        # `no_good_set` ignores limits between units, so `units` may contain the core of a gang and some of its surplus
         with self.round_state.draft.trial(without=(pod for i in units for pod in self.pool.units[i].pods)):
             yield
 
     def place(self, units: Sequence[int], places: Places | None = None, share: float = 1.0) -> DryRunResult:
-        """Returns the nodes of the members once some units are gone.
+        """Evicts some units, and returns the placement of the members.
 
-        places: the only places that are tried; None for all. share: time limit as a share of a placement's.
+        places: the only (shape, node) pairs that are tried; None for all. share: time limit, as a fraction of the time
+        limit of an ordinary placement.
         """
         with self.without_units(units):
             return self._place(places, share)
 
     def fits(self, units: Sequence[int], share: float = 1.0) -> bool:
-        """Returns True if the members fit anywhere once some units are gone.
-
-        share: time limit as a share of a placement's.
-        """
+        """Returns True if the members fit once some units are evicted. share: as for `place`."""
         unit, round_state = self.preemptors.unit, self.round_state
         if not is_counted(self.preemptors.pods, round_state.inputs) or rules_decide(unit, round_state):
             return bool(self.place(units).nodes)
@@ -76,10 +75,10 @@ class DryRun:
             return bool(self._place().nodes) if found is None else found
 
     def place_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
-        """Returns the nodes of the members, and the new nodes of the moved units (`units`).
+        """Evicts some units, and returns the nodes of the members and the new nodes of the units, which are moved.
 
-        First the members get the best placement, as if nothing returned. If the moved pods do not fit next to it, the
-        placement of `layout` is tried, which leaves room for them.
+        First the members get their best placement, without regard to the moved pods. If the moved pods do not fit
+        beside it, the placement of `layout` is tried, in which the solver has also placed the moved pods.
         """
         with self.without_units(units):
             sure = True
@@ -87,7 +86,8 @@ class DryRun:
                 found = self._place(places)
                 sure &= found.sure
                 if not found.nodes:
-                    # infeasible even without returning units; with a layout, other layouts were not tried
+                    # without a layout: the members do not fit even before the units are placed again, which is a proof.
+                    # With a layout: other layouts were not tried
                     sure &= places is None
                     break
                 with self.round_state.draft.trial():
@@ -95,13 +95,13 @@ class DryRun:
                 if back is not None:
                     return DryRunResult(found.nodes, found.notes, tuple(back))
             else:
-                # sums allow it, but not every choice of devices (GPU links) was tried
+                # the sums allow it, but not every choice of devices and their links was tried
                 sure = False
             return DryRunResult(sure=sure)
 
     def _place(self, places: Places | None = None, share: float = 1.0) -> DryRunResult:
-        """Places the members on the draft as it is. places: the only places that are tried; None for all."""
-        # a device family that places its pods itself, then the ordinary placement
+        """Returns the placement of the members on the draft as it is now. places, share: as for `place`."""
+        # first by the rules of a device family, if one applies; else by the ordinary placement
         preemptors, round_state = self.preemptors, self.round_state
         unit = preemptors.unit
         own = place_members(unit, [pod.key for pod in preemptors.pods], round_state)
@@ -121,9 +121,10 @@ class DryRun:
         return DryRunResult(dict(found.nodes))
 
     def _place_moved(self, nodes: Mapping[int, int], units: Sequence[int], moved: Layout) -> list[Back] | None:
-        """Returns the new nodes of moved units next to the preemptor; None if one does not fit.
+        """Returns the new nodes of moved units beside the preemptor; None if a unit does not fit.
 
-        nodes: rank -> node of the members. units: the moved units. moved: the layout with their planned nodes.
+        nodes: rank -> node of the members. units: the moved units. moved: the solver's layout, with the planned nodes
+        of moved pods.
         """
         draft, round_state = self.round_state.draft, self.round_state
         seats = {self.preemptors.unit.members[rank].key: node for rank, node in sorted(nodes.items())}
@@ -140,10 +141,10 @@ class DryRun:
     def overfull(
         self, units: Sequence[int], places: Places, among: Sequence[int]
     ) -> list[tuple[Load, tuple[int, ...]]]:
-        """Returns the nodes that cannot take the new pods that the solver placed there (`places`).
+        """Returns the nodes that cannot take the new pods which the solver placed there (`places`).
 
-        For each such node: the smallest part of its load that is still rejected, and some units of `among`, of which at
-        least one must be evicted before the node takes that part. Only valid if more evictions never close a node.
+        Each entry is (a smallest part of the node's load that is still rejected, units of `among` of which at least one
+        must be evicted before the node takes that part). Only valid if more evictions never close a node.
         """
         out = []
         with self.without_units(units):
@@ -163,7 +164,7 @@ class DryRun:
         return out
 
     def closed_places(self, units: Sequence[int], places: Places) -> tuple[tuple[int, int], ...]:
-        """Returns the keys (shape, node) of `places` where no pod is allowed once some units are gone."""
+        """Returns the (shape, node) keys of `places` for which the filters allow no pod once some units are evicted."""
         problem = self.preemptors.problem
         with self.without_units(units):
             whole = self._current_problem()
@@ -171,7 +172,7 @@ class DryRun:
             return tuple(place for place in places if not whole.shapes[now[place[0]]].allowed[place[1]])
 
     def opens(self, units: Sequence[int], problem: Problem) -> bool:
-        """Returns True if, with some units gone, members are allowed on nodes that the given problem forbids."""
+        """Returns True if evicting some units allows members on nodes that `problem` forbids."""
         with self.without_units(units):
             whole, now = self._current_problem(), self._current_shapes()
             return now is None or any(
@@ -180,9 +181,9 @@ class DryRun:
             )
 
     def _current_shapes(self) -> dict[int, int] | None:
-        """Returns shape of the preemptors' problem -> shape in the problem that is built on the draft as it is now.
+        """Returns shape of the preemptors' problem -> shape in the problem that is built on the current draft.
 
-        None if members of one shape have different shapes now, because of the evictions.
+        None if, because of the evictions, members of one shape now have different shapes.
         """
         whole, problem = self._current_problem(), self.preemptors.problem
         out: dict[int, int] = {}
@@ -192,18 +193,18 @@ class DryRun:
         return out
 
     def _current_problem(self) -> Problem:
-        """Returns the placement problem of the preemptors' unit on the draft as it is now."""
+        """Returns the placement problem of the preemptors' unit, built on the current draft."""
         return build(self.preemptors.unit, self.round_state)
 
     def _preemptor_problem(self, share: float = 1.0) -> Problem:
-        """Returns the problem of the preemptors on the draft. share: time limit as a share of a placement's."""
+        """Returns the preemptors' problem, built on the current draft. share: as for `place`."""
         problem = only_ranks(self._current_problem(), set(self.preemptors.problem.pending))
         return replace(problem, deterministic_time=problem.deterministic_time * share)
 
     def _can_take(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> bool:
-        """Returns True if a node takes a load by its filters and by sums of requests.
+        """Returns True if a node takes a load, by its filters and by sums of requests.
 
-        load: shape of the preemptors' problem -> pods. now: that shape -> the present shape (`_current_shapes`).
+        load: shape of the preemptors' problem -> number of pods. now: result of `_current_shapes`.
         """
         whole = self._current_problem()
         requested: dict[int, int] = {}
@@ -216,7 +217,7 @@ class DryRun:
         return all(amount <= whole.free[node, column] for column, amount in requested.items())
 
     def _smallest_rejected(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
-        """Returns a part of a load that is still rejected, but not with one pod less of any shape."""
+        """Returns a smallest part of a load that the node rejects: with one pod less of any shape, it is accepted."""
         least = dict(load)
         for shape in load:
             while least[shape] > 0:
@@ -231,7 +232,7 @@ class DryRun:
     ) -> tuple[int, ...]:
         """Returns the units of `rest` of which at least one must be evicted before a node takes a load.
 
-        The other units of `rest` are evicted from the draft one by one, as long as the load is still rejected.
+        It evicts the other units of `rest` from the draft one after another, as long as the load is still rejected.
         """
         draft = self.round_state.draft
         needed = []
@@ -244,8 +245,8 @@ class DryRun:
         return tuple(needed)
 
     def _may_close(self, i: int, node: int) -> bool:
-        """Returns True if a unit may be the reason why a node is closed: by its pods there, or by affinity or
-        spread."""
+        """Returns True if a unit may be a reason why a node is closed: it has pods there, or affinity or spread depends
+        on it."""
         unit = self.pool.units[i]
         if any(at == node for at, _ in self.pool.free_of(i)):
             return True
@@ -259,9 +260,9 @@ class DryRun:
 
 
 def _within(problem: Problem, wanted: Problem, places: Places) -> Problem:
-    """Returns a problem with at most the pods of `places` on each node.
+    """Returns a problem that allows at most the pods of `places` on each node.
 
-    wanted: the preemptors' problem, which `places` refers to; the shapes of `problem` may have other numbers.
+    wanted: the preemptors' problem, to which `places` refers; shapes may have other numbers in `problem`.
     """
     shapes = dict.fromkeys((wanted.members[rank].shape, problem.members[rank].shape) for rank in wanted.pending)
     most: dict[int, dict[int, int]] = {}

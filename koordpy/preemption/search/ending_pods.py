@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for terminating pods: no further pod is evicted for a unit that fits once these are gone.
+"""Finds units that fit once terminating pods are gone: they wait, and no further pod is evicted for them.
 
-Source: preemption.md 1 (step 2) and 4. The capacity of a terminating pod counts as about to be freed until 120 s after
-its deletionTimestamp. After that the pod is stuck, and its capacity is not expected. A unit also waits while its
-victims terminate on its nominated nodes.
+Source: docs/rules/preemption.md 1 (step 2) and 4. The capacity of a terminating pod is expected to become free until
+120 s after its deletionTimestamp. After that the pod counts as stuck, and its capacity is not expected any more. A unit
+also waits while victims that were evicted for it terminate on its nominated nodes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ _LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class TerminationWait:
-    """The placement of a unit that fits once terminating pods are gone."""
+    """The placement of a unit that fits once terminating pods are gone, and the pods that it waits for."""
 
     nodes: Mapping[str, int]
     """Pod key -> node position."""
@@ -41,22 +41,26 @@ class TerminationWait:
 
     @property
     def what(self) -> str:
-        """Terminating pods and their nodes, for a message."""
+        """The terminating pods and their nodes, as text for a message."""
         return f"{count_noun(len(self.pods), 'terminating pod')} on {_listed({pod.node for pod in self.pods})}"
 
     @property
     def text(self) -> str:
-        """Message of a plain pod."""
+        """Message of a plain pod that waits."""
         return f"waiting for {self.what}."
 
     @property
     def stable_text(self) -> str:
-        """Message of every member of a gang. It does not change while the gang waits, however many pods are left."""
+        """Message of every member of a gang that waits.
+
+        It is independent of the number of pods that are still terminating.
+        """
         return f"waiting for terminating pods: capacity on {_listed(self.names)} is reserved for it."
 
 
 def _listed(nodes: Iterable[str]) -> str:
-    """Returns node names as a list for a message, in natural order; only the first ones if there are many."""
+    """Returns node names as text for a message, in natural order; after `_LISTED` names, only the number of the
+    rest."""
     return name_first(sorted(nodes, key=natural_key), _LISTED)
 
 
@@ -64,7 +68,7 @@ def find_termination_wait(unit: Unit, round_state: RoundState) -> TerminationWai
     """Returns the placement of a unit that fits, on nodes and in its quotas, once terminating pods are gone.
 
     Returns None if the unit does not fit even then, or if no pod is terminating. The unit's nominated nodes are tried
-    first, because their capacity is reserved for it. The draft is unchanged afterwards.
+    first, because their capacity is reserved for it. The draft is the same afterwards.
     """
     draft, snapshot = round_state.draft, round_state.snapshot
     ending = [pod for pod in round_state.reservations.terminating if pod.key not in draft.evicted]
@@ -87,7 +91,7 @@ def find_termination_wait(unit: Unit, round_state: RoundState) -> TerminationWai
             nodes = {unit.members[rank].key: node for rank, node in sorted(found.nodes.items())}
     if not nodes:
         return None
-    # the pods that the unit waits for: those on its nodes, and if a quota refuses it now, those below its top quota
+    # the unit waits for terminating pods on its nodes; if a quota refuses it now, also for those below its top quota
     used = {snapshot.nodes[node].name for node in nodes.values()}
     tops = {quotas.tree.path(quotas.quota_of(pod))[:1] for pod in unit.pending} if refused else set()
     there = [pod for pod in ending if pod.node in used or quotas.tree.path(quotas.quota_of(pod))[:1] in tops]
@@ -95,9 +99,9 @@ def find_termination_wait(unit: Unit, round_state: RoundState) -> TerminationWai
 
 
 def _as_nominated(unit: Unit, round_state: RoundState) -> dict[str, int]:
-    """Returns pod key -> nominated node of the members that have one; empty if they cannot all start there.
+    """Returns pod key -> nominated node of the members that have a nomination; empty if they cannot all start there.
 
-    Tried on the draft with all other nominated pods on their nodes. No further member may be needed.
+    Tried on the draft with all other nominated pods on their nodes. Empty also if the unit needs more members to start.
     """
     draft, pods, names, kept = (
         round_state.draft,
@@ -126,10 +130,11 @@ def _as_nominated(unit: Unit, round_state: RoundState) -> dict[str, int]:
 
 
 def waits_on_nominated(pod: PodInfo, round_state: RoundState) -> bool:
-    """Returns True if victims of a pod are terminating on its nominated node, so that the pod must not search again.
+    """Returns True if victims of a pod are terminating on its nominated node, so that it must not search for more
+    victims.
 
-    Victims are terminating pods of lower priority, or of another quota or user. False if the node cannot take the pod
-    any more, whatever is evicted.
+    The victims are terminating pods of lower priority, or of another quota or user. False if the node cannot take the
+    pod whatever is evicted.
     """
     name = pod.nominated_node
     if not name or name not in round_state.snapshot.index:
@@ -146,11 +151,12 @@ def waits_on_nominated(pod: PodInfo, round_state: RoundState) -> bool:
 
 
 def crowds_siblings(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> bool:
-    """Returns True if a plan for some members of a unit would make its evictions useless. nodes: pod key -> node.
+    """Returns True if a plan for some members of a unit would make earlier evictions for that unit useless.
 
-    Victims of the unit must be terminating, and a nominated member must be left without a node in the plan. The plan
-    wastes these victims if its members start elsewhere than on their nominated nodes. It also wastes them if the
-    members that are left are too few to start later: with matchPolicy `only-waiting`, running members do not count.
+    nodes: pod key -> node of the members in the plan. Only if victims of the unit are terminating, and the plan leaves
+    a nominated member without a node. There are two cases. The members in the plan start elsewhere than on their
+    nominated nodes. Or the members that are left are too few to start later, because with matchPolicy `only-waiting`
+    running members do not count.
     """
     names, pods = round_state.snapshot.nodes, round_state.snapshot.pods
     left = [pod for pod in unit.pending if pod.key not in nodes]
@@ -168,6 +174,6 @@ def crowds_siblings(unit: Unit, nodes: Mapping[str, int], round_state: RoundStat
 
 
 def _is_other_tenant(victim: PodInfo, pod: PodInfo, snapshot: Snapshot) -> bool:
-    """Returns True if a pod may be evicted for another at any priority, because their users or quotas differ."""
+    """Returns True if users or quotas of two pods differ, so that `victim` may be evicted for `pod` at any priority."""
     quotas = snapshot.quotas
     return quotas.user_of(victim) != quotas.user_of(pod) or quotas.quota_of(victim) != quotas.quota_of(pod)

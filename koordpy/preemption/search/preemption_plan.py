@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A preemption plan: which pods are evicted under which rules, and the nodes of the preemptor's members afterwards.
 
-`SearchEnd` is the reason why a search for such a plan ended. These are values: nothing here searches or checks.
+`SearchEnd` is the reason why a search for such a plan ended. This module has only values: it neither searches nor
+checks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,18 +15,19 @@ from koordpy.preemption.selection.preemption_names import RuleName, Way
 from koordpy.preemption.selection.victim_units import VictimUnit
 
 Notes = Mapping[str, Mapping[str, str]]
-"""Pod key -> annotations of its Binding about its position in the network."""
+"""Pod key -> annotations of the pod's Binding: its position in the network."""
 
 
 class SearchEnd(StrEnum):
     """Why a search for victims ended, in ascending order of precedence.
 
-    A search has several parts (scenarios, parts of the nodes). If they end differently, the later value counts.
+    A search has several parts: scenarios, and parts of the nodes. If parts end differently, the value that is listed
+    last wins.
     """
 
     NO_RULE = "no-rule"
-    """No rule may evict a pod for the unit: rules are off, or the unit first waits for capacity that is freed
-    already."""
+    """No rule may evict a pod for the unit: rules are off, or the unit first waits for capacity that earlier evictions
+    free."""
     NO_CANDIDATES = "no-candidates"
     """Rules are open, but none of them allows the eviction of a running unit."""
     BOUNDED = "bounded"
@@ -33,11 +35,11 @@ class SearchEnd(StrEnum):
     RULED_OUT = "ruled-out"
     """It is proven that no set of candidates frees enough capacity."""
     BUDGET_USED = "budget-used"
-    """Not decided: the solver's time, the tries, or the number of pods that may be searched are used up."""
+    """Not decided: the solver's time or the number of dry runs is used up, or there are too many pods to search."""
     REJECTED = "rejected"
     """The check rejected every plan that was found."""
     DEFERRED = "deferred"
-    """Nothing was searched, because an ordinary live round leaves the search to a later round."""
+    """Nothing was searched, because an ordinary live round leaves searches to the search worker or a later round."""
     AWAITING = "awaiting"
     """The capacity of terminating pods is enough, so nothing is evicted."""
     FOUND = "found"
@@ -45,7 +47,7 @@ class SearchEnd(StrEnum):
 
     @property
     def is_proven(self) -> bool:
-        """True if it is proven that no victims free enough capacity."""
+        """True if it is proven that no set of victims frees enough capacity."""
         return self in (SearchEnd.NO_RULE, SearchEnd.NO_CANDIDATES, SearchEnd.BOUNDED, SearchEnd.RULED_OUT)
 
 
@@ -53,9 +55,9 @@ _BY_WEIGHT = tuple(SearchEnd)
 
 
 def combined_end(ends: Iterable[SearchEnd]) -> SearchEnd:
-    """Returns why a search of several parts ended: the last value in the order of `SearchEnd`.
+    """Returns why a search of several parts ended: the value of `ends` that is listed last in `SearchEnd`.
 
-    So an undecided or rejected part outweighs parts with a proof.
+    So a part that is undecided or rejected outweighs parts with a proof.
     """
     return max(ends, key=_BY_WEIGHT.index, default=SearchEnd.NO_CANDIDATES)
 
@@ -67,12 +69,12 @@ class Victim:
     unit: VictimUnit
     rule: RuleName
     why: str = ""
-    """The numbers that allow it, for the event on the victim; empty for rule `priority`."""
+    """The numbers that allow the eviction, for the event on the victim; empty for rule `priority`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """One plan that passed its dry run."""
+    """A preemption plan that passed its dry run."""
 
     victims: tuple[Victim, ...] = ()
     nodes: tuple[tuple[str, int], ...] = ()
@@ -81,9 +83,9 @@ class PreemptionPlan:
     """OPTIMAL if cost levels 1 to 6 are proven, else FEASIBLE."""
     runs: tuple[SolverRun, ...] = ()
     bound: int | None = None
-    """Lower bound on the number of pods that any plan evicts; None if this plan is proven to be optimal."""
+    """Lower bound on the number of pods that any plan evicts; None if this plan is proven optimal."""
     back: tuple[Back, ...] = ()
-    """New nodes of moved pods."""
+    """Moved pods with their new nodes; empty if victims are evicted."""
     notes: Notes = field(default_factory=dict)
     way: Way | None = None
-    """The way in which the set of victims was found."""
+    """The way in which the set of victims was found; None if there was no choice."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One scenario of preemption: some pending members of a unit, and the victim units that each rule allows for them.
 
-A scenario answers three questions. Do sums already show that even all victims free too little (`bound`)? Which numbers
-describe the choice of victims on a part of the nodes (`candidates`)? Do the members fit with certain victims gone
-(`dry_run`)?
+A scenario answers three questions. Do sums already show that even all victims together free too little (`bound`)? Which
+numbers describe the choice of victims on a part of the nodes (`candidates`)? Do the members fit once certain victims
+are evicted (`dry_run`)?
 """
 
 from collections.abc import Callable, Iterator
@@ -28,11 +28,14 @@ from koordpy.preemption.selection.victim_choice import reachable
 from koordpy.problems.problem_building import partitions
 
 Bound = tuple[SearchEnd, str]
-"""(why no set of victims helps, sentence for the pending pod's message; empty if the message gets no sentence)."""
+"""(reason why no set of victims helps, sentence for the pending pod's message; empty for no sentence)."""
 
 
 class PreemptionScenario:
-    """Victims for one preemptor set under some rules. A victim that several rules allow carries the first of them."""
+    """The search for victims for one preemptor set under some rules.
+
+    A unit that several rules allow is evicted under the first of them.
+    """
 
     def __init__(
         self,
@@ -41,7 +44,8 @@ class PreemptionScenario:
         rules: Rules,
         node_table: Callable[[], SinglePod] | None = None,
     ) -> None:
-        """node_table: returns the cheapest victims of each node for a plain pod, shared between units of the round."""
+        """node_table: returns the cheapest victims of each node for a plain pod, which all units of the round share;
+        None: not used."""
         self.preemptors, self.rule_inputs, self.rules, self._node_table = preemptors, rule_inputs, rules, node_table
         self.round_state, self.pool = rule_inputs.round_state, rule_inputs.pool
         self.eligible = eligible_under(rules)
@@ -54,7 +58,7 @@ class PreemptionScenario:
 
     @cached_property
     def reachable(self) -> ReachableNodes:
-        """The placement problem with every node that evictions might open for the members."""
+        """The placement problem that includes every node which evictions might open for the members."""
         preemptors, round_state = self.preemptors, self.round_state
         if not any(round_state.of(pod).has_rules for pod in {pod.shape: pod for pod in preemptors.pods}.values()):
             return ReachableNodes(preemptors.problem, {}, frozenset())
@@ -65,9 +69,9 @@ class PreemptionScenario:
     # --- bounds -------------------------------------------------------------------------------------------------------
 
     def bound(self) -> Bound | None:
-        """Returns why no set of the eligible units helps, by sums alone; None if the sums do not rule it out.
+        """Returns why no set of the eligible units helps, by sums alone; None if the sums do not exclude success.
 
-        O(units x nodes of each).
+        O(number of units x nodes of each unit).
         """
         if self.moves and (bound := self._bound_of_moves()) is not None:
             return bound
@@ -77,9 +81,9 @@ class PreemptionScenario:
         return None if self.eligible.any() else (SearchEnd.NO_CANDIDATES, "")
 
     def bound_of(self, found: OfferedChoice) -> Bound | None:
-        """Returns why no set helps on one part of the nodes; None if the sums do not rule it out.
+        """Returns why no set of units helps on one part of the nodes; None if the sums do not exclude success.
 
-        Tighter than `bound`, because limits of rules and quotas bound what may be evicted.
+        Tighter than `bound`, because it respects the limits of rules and quotas on evictions.
         """
         if not reachable(found.choices):
             return SearchEnd.BOUNDED, ""
@@ -91,10 +95,10 @@ class PreemptionScenario:
         return SearchEnd.BOUNDED, f"preemption: {lack.text}." if lack.reclaimable else ""
 
     def _bound_of_moves(self) -> Bound | None:
-        """Returns why no moves help; None if they may.
+        """Returns why no moves help; None if moves may help.
 
-        Moves free nothing in total, so all nodes together must have enough free capacity. Above `MOVES` pods times
-        nodes nothing is searched, and the end is BUDGET_USED.
+        Moves free nothing in total, so all nodes together must have enough free capacity. If movable pods times nodes
+        exceed `MOVES`, nothing is searched, and the reason is BUDGET_USED.
         """
         pods = sum(len(self.pool.units[i].pods) for i in np.nonzero(self.eligible)[0].tolist())
         free = np.maximum(self.round_state.draft.free(), 0).sum(axis=0)
@@ -105,7 +109,8 @@ class PreemptionScenario:
 
     @cached_property
     def _freed(self) -> Ints:
-        """[nodes, columns] upper bound of the amounts that evicting all eligible units frees, devices included."""
+        """[nodes, columns] upper bound of the amounts that evicting all eligible units frees, with columns for
+        devices."""
         held, devices = self.pool.freed_by(self.eligible), self.preemptors.devices
         if not devices:
             return held
@@ -119,7 +124,10 @@ class PreemptionScenario:
 
     @property
     def _columns(self) -> tuple[str, ...]:
-        """Resource of each column of the snapshot; columns of devices come after these and have no name."""
+        """Resource of each column of the snapshot.
+
+        Columns of devices follow them in the problem, and have no name here.
+        """
         columns = self.round_state.snapshot.columns
         return tuple(sorted(columns, key=lambda name: columns[name]))
 
@@ -128,21 +136,22 @@ class PreemptionScenario:
     def parts(self) -> Iterator[OfferedChoice]:
         """Yields the candidates of each part of the nodes.
 
-        A part has the nodes with one value of each topology key that all members must share; without such keys, all
-        nodes.
+        If all members must share a value of some topology keys, a part is the nodes with one combination of values.
+        Without such keys, the only part is all nodes.
         """
         for part in partitions(self.preemptors.unit, self.reachable.problem, self.round_state):
             yield self.candidates(part, self.rules)
 
     def candidates(self, part: Problem, rules: Rules) -> OfferedChoice:
-        """Returns the candidates on a part of the nodes. rules: those of the scenario, or some of their units."""
+        """Returns the candidates on a part of the nodes. rules: the scenario's rules, with all or some of their
+        units."""
         return candidates(self.preemptors, part, rules=rules, rule_inputs=self.rule_inputs, open_to=self.reachable)
 
     def cheapest_node(self) -> Rules | None:
         """Returns the victims of the node that is cheapest to free for a plain pod, as rule -> [units].
 
-        A mask without units is a proof that no node can be freed. None means "not decided here", because more than the
-        capacity of a node decides: then the general search must run.
+        A mask without units is a proof that no node can be freed. None means "not decided here": not only the capacity
+        of a node decides, so the general search must run.
         """
         plain, round_state = self.preemptors.unit.plain, self.round_state
         if self._node_table is None or plain is None or len(self.rules) > 1 or self.moves:
@@ -152,7 +161,7 @@ class PreemptionScenario:
         if round_state.draft.has_nominations or round_state.of(plain).has_rules:
             return None
         if round_state.admission.core_refusal(self.preemptors.unit, round_state.draft.quotas) is not None:
-            return None  # capacity may be missing in a quota alone
+            return None  # the pod may lack capacity in a quota only
         [(name, eligible)] = self.rules.items()
         found = self._node_table().cheapest(plain, self.preemptors.problem, name, eligible)
         return None if found is None else {name: found}

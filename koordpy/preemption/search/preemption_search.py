@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the searches for victims of one round share, so that it is computed once and not for each pending unit.
+"""State that all searches for victims of one round share, so that it is computed once and not for each pending unit.
 
-This is the pool of victim units, the table of the cheapest node, entitlements of quotas and tenants, and the results of
-the check of plans. `attempts/preemption_pipeline.py` runs the searches. A search itself leaves the draft unchanged. If
-its plan is carried out, `record_evictions` updates the pool.
+It consists of the pool of victim units, the table of the cheapest victims per node, the entitlements of quotas and
+tenants, and cached results of the plan check. `attempts/preemption_pipeline.py` runs the searches. A search leaves the
+draft as it was. If its plan is carried out, `record_evictions` updates the pool.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,24 +35,26 @@ from koordpy.verify.preemption_check import VictimCheck, check_moves, check_vict
 
 
 class PreemptionSearch:
-    """State of the searches of one round."""
+    """The shared state of the searches of one round, and the inputs of each search."""
 
     def __init__(self, round_state: RoundState, ways: Sequence[Way] = EVERY_WAY, *, defers: bool = False) -> None:
-        """round_state: in the view of a unit that starts now (`capacity_view.PLAIN`). ways: the ways of choosing
-        victims. defers: True in an ordinary live round, which leaves units that need victims to a later search."""
+        """round_state: as a unit that starts now sees capacity (`capacity_view.PLAIN`). ways: the ways of choosing
+        victims that may be used. defers: True in an ordinary live round, which leaves units that need victims to a
+        later search."""
         self.now, self.ways, self.defers = round_state, ways, defers
-        """`now`: the round state in the view of a unit that starts now."""
+        """`now`: the round state as a unit that starts now sees capacity."""
         self.config = round_state.config
         self._checked: dict[object, Any] = {}
-        """Results that the check of plans caches for the round."""
+        """Cache of the plan check for the round."""
         self.not_minimal: list[str] = []
-        """Units with an accepted plan that evicts more than it needs, as far as `VictimCheck.needless` finds it."""
+        """Units with an accepted plan that has unnecessary victims, as far as `VictimCheck.needless` finds them."""
         self._pool: Pool | None = None
         self._alone: SinglePod | None = None
 
     @cached_property
     def round_state(self) -> RoundState:
-        """Round state in the view of a preemptor: a terminating pod and the pod nominated to its node count once."""
+        """The round state as a preemptor sees capacity: a terminating pod, and the pod nominated to its node, count
+        once."""
         return self.now.of_view(PREEMPTOR)
 
     @property
@@ -64,10 +66,10 @@ class PreemptionSearch:
 
     @property
     def _useless_from(self) -> int | None:
-        """The priority from which on no plain pod can be a victim. None if there is no such limit.
+        """The priority from which on plain pods cannot be victims; None if plain pods of any priority may be victims.
 
-        If priority is the only open rule, it is the highest priority of a pending pod. Other rules, moves, and quotas
-        that give back (`quota.monitorAllQuotas`) may evict pods of any priority.
+        If `priority` is the only open rule, it is the highest priority of a pending pod. Other rules, moves, and quotas
+        that give back usage (`quota.monitorAllQuotas`) may evict pods of any priority.
         """
         snapshot, config = self.now.snapshot, self.config
         if config.quota.monitor_all_quotas or config.consolidation.enabled:
@@ -83,36 +85,41 @@ class PreemptionSearch:
         return config.consolidation.enabled or any(rule.is_open(snapshot, config) for rule in VICTIM_RULES)
 
     def record_evictions(self, victims: Sequence[Victim]) -> None:
-        """Records the victims of a plan that is on the draft now."""
+        """Updates the pool after a plan with these victims was applied to the draft."""
         if victims:
             self.pool.evicted([victim.unit for victim in victims])
 
     def take_apart(self) -> None:
-        """Clears the search and its pool at the end of the round, because their objects refer to each other in
-        cycles."""
+        """Clears this object and its pool at the end of the round.
+
+        Their objects refer to each other in cycles, which would keep them in memory.
+        """
         if self._pool is not None:
             vars(self._pool).clear()
         vars(self).clear()
 
     def reread(self) -> None:
-        """Drops the victim units, because pods have left the draft without a plan of this search."""
+        """Drops the pool, because pods have been evicted from the draft without a plan of these searches."""
         self._pool = None
 
     def faults(self, unit: Unit, plan: PreemptionPlan) -> list[PlanFault]:
-        """Returns the faults that the independent check finds in a plan, on the draft as it was before the plan."""
+        """Returns the faults that the independent check finds in a plan.
+
+        Expects the draft as it was before the plan.
+        """
         return check_victims(unit, *self._read_plan(plan))
 
     def needless(self, unit: Unit, plan: PreemptionPlan) -> list[str]:
-        """Returns pods of a valid plan that need not be evicted, as far as a cheap check finds them; for a metric."""
+        """Returns the keys of unnecessary victims of a valid plan, as far as a cheap check finds them; for a metric."""
         taken, nodes, back, at = self._read_plan(plan)
         return VictimCheck(unit, nodes, back, at).needless(taken)
 
     def _read_plan(
         self, plan: PreemptionPlan
     ) -> tuple[Sequence[EvictedUnit], Mapping[str, int], Mapping[str, int], Round]:
-        """Returns the inputs of a check: (victims, nodes of members, new nodes of moved pods, round).
+        """Returns the inputs of a check: (victims, nodes of members, new nodes of moved pods, state of the round).
 
-        Both mappings of nodes have the form pod key -> node position.
+        Both mappings of nodes are pod key -> node position.
         """
         taken = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in plan.victims]
         back = {one.pod.key: one.node for one in plan.back}
@@ -124,7 +131,10 @@ class PreemptionSearch:
         )
 
     def faults_of_returns(self, plan: PreemptionPlan) -> list[PlanFault]:
-        """Returns the faults in the new nodes of moved pods, on the draft with members placed and victims evicted."""
+        """Returns the faults in the new nodes of moved pods.
+
+        Expects the draft with members placed and victims evicted.
+        """
         if not plan.back:
             return []
         round_state = self.round_state
@@ -137,9 +147,9 @@ class PreemptionSearch:
     # --- inputs of a search -------------------------------------------------------------------------------------------
 
     def preemptor_sets(self, unit: Unit, placed: Mapping[str, int]) -> Iterator[PreemptorSet]:
-        """Yields the sets of pending members that preempt together, in the order in which they are tried.
+        """Yields the sets of pending members that preempt together, in the order in which the sets are tried.
 
-        placed: pod key -> node position of members that this round has placed.
+        placed: pod key -> node position of the members that this round has placed.
         """
         problem, devices = self._problem(unit, placed)
         for ranks in preemptor_sets(unit, problem, self.round_state):
@@ -161,7 +171,7 @@ class PreemptionSearch:
         return problem, devices
 
     def rule_inputs(self, preemptors: PreemptorSet, waived: frozenset[Guard] = NO_GUARD) -> RuleInputs:
-        """Returns the inputs of the rules for one preemptor set. waived: guards that are left out."""
+        """Returns the inputs of the rules for one preemptor set. waived: guards that this search ignores."""
         return RuleInputs(preemptors.unit, preemptors.pods, self.pool, self.round_state, self.entitlements, waived)
 
     def free_units(self, preemptors: PreemptorSet) -> Mask:
@@ -180,5 +190,5 @@ class PreemptionSearch:
 
     @cached_property
     def entitlements(self) -> RoundEntitlements:
-        """Mins of quotas and shares of tenants, for all preemptor sets of the round."""
+        """Mins of quotas and shares of tenants, shared by all preemptor sets of the round."""
         return RoundEntitlements(self.round_state)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preemptor sets: for which pending members of a unit one search looks for victims (preemption.md 1).
+"""Preemptor sets: the groups of pending members for which one search looks for victims (docs/rules/preemption.md 1).
 
-The members of a set are placed together, or no pod is evicted for them. All pending members are tried first, then the
-core, the members that the unit needs to start. If the unit runs already, each further member is a set by itself.
+The members of a set are placed together, or no pod is evicted for them. First the set of all pending members is tried,
+then the core: the members that the unit needs to start. If the core already runs, each pending member is a set by
+itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,17 +34,18 @@ def members_preempt_individually(unit: Unit) -> bool:
     """Returns True if each pending member preempts by itself: the core of the unit is bound, or the unit has no
     core."""
     if unit.plain is None and not unit.is_gang:
-        return True  # a group of GPUs outside any gang: victims are searched for each member (preemption.md 1)
+        return True  # pods that share GPUs but are in no gang: victims are searched for each of them (preemption.md 1)
     if unit.plain is not None or not unit.bound_any or any(unit.need(gang) for gang in unit.gangs):
         return False
     return all(len(gang.live) + gang.succeeded >= gang.min_member for gang in unit.gangs)
 
 
 def preemptor_sets(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[tuple[int, ...]]:
-    """Yields the sets as ranks of members: all pending members, then the core; each rank alone if no core is needed.
+    """Yields the sets as ranks of members: all pending members, then the core; if no core is needed, each rank alone.
 
-    Members that a device family's rules join, such as the pods of one block of nodes, stay in one set. A set that
-    cannot start together, because its pods need the same claim, is left out.
+    If the rules of a device family require members to start together, such as the pods of one block of nodes, these
+    members stay in one set. A set is left out if its members cannot run together, because they need the same exclusive
+    claim.
     """
     pending = problem.pending
     core = core_of(problem, pending)
@@ -64,7 +66,8 @@ def preemptor_sets(unit: Unit, problem: Problem, round_state: RoundState) -> Ite
 
 
 def _conflict_on_claim(unit: Unit, ranks: Sequence[int], round_state: RoundState) -> bool:
-    """Returns True if some members cannot run together on any capacity, because they use a claim for one pod only."""
+    """Returns True if some members can never run together, because they use the same claim and only one pod may use
+    it."""
     pods = [unit.members[rank] for rank in ranks]
     gang = next((pod.gang for pod in pods if pod.gang is not None and round_state.concerned(pod)), None)
     return gang is not None and round_state.member_constraints(gang).are_exclusive([pod.shape for pod in pods])

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes that evictions could open for a preemptor, and the pods that must be evicted first.
+"""Finds the nodes that evictions could open for a preemptor, and the pods that must be evicted first.
 
-Sources: preemption.md 4 and 5, kube-parity.md 1. A running pod can keep the preemptor from a node by anti-affinity,
-host ports or spread. Filters that depend on other pods run twice, with all eligible victims present and with all of
-them gone. A node that only passes without them can be opened. A pod that closes the node by itself is its blocker.
-Nodes with code UnschedulableAndUnresolvable cannot be opened. The dry run decides the rest: nodes that more evictions
-would close again (spread, affinity), and nodes for which the two runs are not enough.
+Sources: docs/rules/preemption.md 4 and 5, kube-parity.md 1. A running pod can exclude the preemptor from a node by
+anti-affinity, host ports or spread. Filters that depend on other pods run twice: with all eligible victims present, and
+with all of them evicted. A node that passes only in the second run can be opened. A victim that alone closes the node
+is its blocker. Nodes with code UnschedulableAndUnresolvable cannot be opened. The dry run decides about nodes that more
+evictions would close again (spread, affinity), and about nodes for which the two runs are not enough.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ from koordpy.preemption.search.affinity_terms import AffinityTerm, affinity_term
 
 @dataclass(frozen=True, eq=False)
 class ReachableNodes:
-    """The nodes that evictions could open for a preemptor."""
+    """The placement problem with the nodes that evictions could open, and the conditions under which they open."""
 
     problem: Problem
-    """The placement problem, with shapes that are also allowed on nodes which only eligible victims block."""
+    """The placement problem. A shape is also allowed on nodes from which only eligible victims exclude it."""
     blockers: dict[tuple[int, int], tuple[str, ...]]
     """(shape, node) -> keys of the pods that must all be evicted before a pod of the shape is allowed on the node."""
     looked_at: frozenset[str]
@@ -43,9 +43,11 @@ class ReachableNodes:
 def find_reachable_nodes(
     unit: Unit, problem: Problem, round_state: RoundState, victims: Sequence[PodInfo]
 ) -> ReachableNodes:
-    """Returns the nodes that evictions could open. problem: built on the draft as it is. victims: all evictable
-    pods."""
-    # per shape, the victims that a filter depends on; without any, evictions open no node by filters
+    """Returns the nodes that evictions could open.
+
+    problem: built on the draft as it is. victims: all evictable pods.
+    """
+    # per shape, the victims that a filter depends on; if there are none, evictions open nodes only by freeing capacity
     index, draft = round_state.snapshot.index, round_state.draft
     first: dict[int, PodInfo] = {}
     for pod, member in zip(unit.members, problem.members, strict=True):
@@ -69,14 +71,14 @@ def find_reachable_nodes(
     if not relevant:
         return ReachableNodes(problem, {}, frozenset())
     closed = [_unresolvable(pod, round_state, judged[i]) for i, pod in enumerate(kinds)]
-    # devices, spread and affinity are left to the model and the dry run, because they depend on which victims stay
+    # devices, spread and affinity depend on which victims stay, so the model and the dry run decide about them
     beyond = [word | PLUGINS | {SPREAD, AFFINITY} for word in judged]
     before = [shape.allowed for shape in problem.shapes]
     blockers: dict[tuple[int, int], tuple[str, ...]] = {}
     shapes: list[Shape] = []
     ties = affinity_terms(kinds, problem.interactions, list(relevant.values()), round_state)
     with draft.trial(without=relevant.values()):
-        # with all relevant victims gone: allowed nodes, and each victim alone put back to find the blockers
+        # without all relevant victims: the allowed nodes; then each victim alone is put back, to find the blockers
         for i, pod in enumerate(kinds):
             own = round_state.of(pod)
             after = own.allowed_beside(beyond[i])
@@ -89,14 +91,14 @@ def find_reachable_nodes(
                     back = own.allowed_with(other, index[other.node], beyond[i])
                     for node in np.nonzero(opening & (back == 0))[0].tolist():
                         blockers[i, node] = (*blockers.get((i, node), ()), other.key)
-    # interactions between members were counted with all victims present, so they are dropped
+    # `interactions` were counted with all victims present, so they are replaced by `ties`
     return ReachableNodes(replace(problem, shapes=tuple(shapes), interactions=()), blockers, frozenset(relevant), ties)
 
 
 def _unresolvable(pod: PodInfo, round_state: RoundState, judged: frozenset[str]) -> Ints:
     """Returns [nodes]: 1 where no eviction helps (code UnschedulableAndUnresolvable), else 0.
 
-    judged: plugins that are left out, because the members satisfy their constraints among themselves.
+    judged: plugins that are ignored here, because the members themselves can satisfy these constraints.
     """
     own = round_state.of(pod)
     if own.refusal is not None:

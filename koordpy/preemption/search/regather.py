@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds new nodes for running members of one unit: of a whole broken gang, or of members with unhealthy devices.
 
-Regather moves a whole broken gang, because its missing members fit nowhere next to the live ones. All live members are
-evicted and placed again, together with the pending ones, on free capacity and on their own. No other pod is evicted.
-The plan must place every live member and at least minMember members; first all pending members are tried, then only
-those that are missing. Members with unhealthy devices move alone; the other members stay. Reservations, quotas and
-gates apply as to a new gang. Source: repair.md 4.1 and 4.3.
+Regather moves a whole broken gang, because its missing members fit nowhere beside the live ones. All live members are
+evicted and placed again together with pending members. They may use free capacity and the capacity that they use now;
+no other pod is evicted. The plan must place every live member and at least minMember members. First all pending members
+are tried, then only those that the gang lacks. Members with unhealthy devices move alone, and the other members stay.
+Reservations, quotas and gates apply as to a new gang. Source: docs/rules/repair.md 4.1 and 4.3.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,24 +28,24 @@ from koordpy.verify.plan_check import check_returns
 
 @dataclass(frozen=True, slots=True)
 class Regathered:
-    """The nodes of a gang that moves."""
+    """The new nodes of the members of a unit that moves."""
 
     unit: Unit
-    """The unit with its live members recreated, without the pending members that get no node."""
+    """The unit with its moved members pending again, and without the pending members that get no node."""
     seated: Unit
-    """The same unit with the recreated members bound to their new nodes."""
+    """The same unit with the moved members bound to their new nodes."""
     back: tuple[Back, ...]
-    """The live members as they will be recreated, on their new nodes. They are on the draft."""
+    """The moved members as they will be recreated, with their new nodes. They are on the draft."""
     nodes: Mapping[str, int]
-    """Pod key -> node position of the pending members. They are not on the draft yet."""
+    """Pod key -> node position of the members that were pending before. They are not on the draft yet."""
     round_state: RoundState
-    """The state of the draft in which the unit has the recreated members."""
+    """The round state of the draft in which the moved members are placed."""
 
 
 def place_again(unit: Unit, round_state: RoundState) -> Regathered | None:
-    """Returns the new nodes of all members of a unit with a broken gang; None if there are none.
+    """Returns the new nodes of all members of a unit with a broken gang; None if they do not fit.
 
-    Expects a draft without the live members. The live members' new placements stay on the draft if there is a plan.
+    Expects a draft from which the live members are evicted. On success, their new placements stay on the draft.
     """
     live = tuple(pod for pod in unit.members if pod.bound)
     for others in (unit.pending, _missing(unit)):
@@ -58,16 +58,19 @@ def place_again(unit: Unit, round_state: RoundState) -> Regathered | None:
 
 
 def place_beside(unit: Unit, moved: Sequence[PodInfo], round_state: RoundState) -> Regathered | None:
-    """Returns the new nodes of some bound members of a unit beside its other members; None if not all of them fit.
+    """Returns the new nodes of some bound members of a unit, whose other members stay; None if not all of them fit.
 
-    Expects a draft without the moved members. Their new placements stay on the draft if there is a plan. Spare nodes
-    may be used.
+    Expects a draft from which the moved members are evicted. On success, their new placements stay on the draft. Spare
+    nodes may be used.
     """
     return _place_with(unit, moved, (), round_state, spares=True)
 
 
 def _missing(unit: Unit) -> tuple[PodInfo, ...]:
-    """Returns the pending members of lowest rank that make each broken gang whole, and all of other gangs."""
+    """Returns the pending members that regather must place.
+
+    Of each broken gang these are as many as it lacks, of the lowest ranks; of other gangs all pending members.
+    """
     left = {gang.ref: missing_members(gang) or len(gang.pending) for gang in unit.gangs}
     out = []
     for pod in unit.pending:
@@ -80,7 +83,7 @@ def _missing(unit: Unit) -> tuple[PodInfo, ...]:
 def _place_with(
     unit: Unit, moving: Sequence[PodInfo], others: Sequence[PodInfo], round_state: RoundState, *, spares: bool
 ) -> Regathered | None:
-    """Places some bound members and some pending ones (`others`) together; None if not all of them fit.
+    """Places the bound members that move and some pending members (`others`) together; None if not all of them fit.
 
     spares: True if spare nodes may be used.
     """
@@ -115,14 +118,15 @@ def _place_with(
 
 
 def _recreated(pod: PodInfo, round_state: RoundState) -> PodInfo:
-    """Returns a live member as its controller recreates it, in the same gang."""
+    """Returns a moved member as its controller recreates it: pending, in the same gang."""
     return changed(as_pending(pod, round_state), gang=pod.gang, index=pod.index, made_group=pod.made_group)
 
 
 def _nodes_of(unit: Unit, round_state: RoundState) -> dict[str, int] | None:
-    """Returns pod key -> node position of all pending members, by device rules or the planner's placement; else None.
+    """Returns pod key -> node position of all pending members; None if a member has no node.
 
-    The draft is unchanged.
+    Nodes are found by the rules of a device family if they apply, else by the planner's placement. The draft stays as
+    it is.
     """
     nodes: dict[str, int] = {}
     for pods, found in seat_returning(unit.pending, round_state):
@@ -132,7 +136,7 @@ def _nodes_of(unit: Unit, round_state: RoundState) -> dict[str, int] | None:
     if len(nodes) == len(unit.pending):
         return nodes
     if nodes:
-        return None  # only a part of the members is placed by device rules
+        return None  # the device family places only some of the members
     problem = build(unit, round_state)
     wanted = [sum(pod.gang == gang.ref for pod in unit.pending) for gang in unit.gangs]
     solution = place_unit(unit, replace(problem, needs=tuple(wanted)), round_state, Question.BEST)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consolidation: moves running units so that a preemptor fits, and places all of them again in the same plan.
 
-To move a pod is to evict it; its controller recreates it, and the scheduler binds the new pod on the planned node. All
-moved pods must have new nodes before any is evicted. The planner's own placement finds these, and the draft reserves
-the capacity there. Off by default (preemption.md 3.4). Not moved are pods with constraints on other pods (affinity,
-spread, ports, volumes) and pods of a gang below its minimum. Pods that a gate or quota would block once they are
-pending are not moved either, because they would end without a node.
+To move a pod is to evict it; its controller recreates it, and the scheduler binds the new pod to the planned node. All
+moved pods must have new nodes before any pod is evicted. The planner's placement finds the nodes, and the draft
+reserves the capacity there. Off by default (docs/rules/preemption.md 3.4). Three kinds of pods are not moved: pods with
+constraints on other pods (affinity, spread, ports, volumes), pods of a gang below its minimum, and pods that a gate or
+quota would block once they are pending, because they would get no node.
 """
 
 from collections import Counter
@@ -37,16 +37,16 @@ from koordpy.problems.unit_placement import Question, place_unit
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """A moved pod as it will be recreated (pending), and the position of its new node."""
+    """A moved pod as it will be recreated (`pod`, pending), and the position of its new node (`node`)."""
 
     pod: PodInfo
     node: int
     devices: AllocatedDevices = field(default_factory=lambda: NO_DEVICES)
-    """Devices of the new node that are reserved for the pod."""
+    """Devices on the new node that are reserved for the pod."""
 
 
 def as_pending(pod: PodInfo, round_state: RoundState) -> PodInfo:
-    """Returns the pod as its controller recreates it: without a node, otherwise equal."""
+    """Returns the pod as its controller recreates it: pending, without a node, otherwise equal."""
     wire = pod.pod
     fresh = changed(wire, spec=changed(wire.spec, node_name=""))
     snapshot = round_state.snapshot
@@ -56,10 +56,10 @@ def as_pending(pod: PodInfo, round_state: RoundState) -> PodInfo:
 
 
 def movable(pool: Pool, free: Mask, round_state: RoundState, *, priority: int) -> Mask:
-    """Returns [units] of `free` that may be moved for a preemptor.
+    """Returns [units]: the units of `free` that may be moved for a preemptor.
 
-    priority: of the preemptor; units above it stay. If there are more than `MOVES` pods times nodes, returns a superset
-    without the expensive checks: then nothing is searched anyway.
+    priority: of the preemptor; units of higher priority are not moved. If movable pods times nodes exceed `MOVES`, the
+    expensive checks are left out, and the result is a superset: the search refuses such a number anyway.
     """
     every = free & pool.evictable & (pool.priority <= priority)
     out, pods = every.copy(), 0
@@ -76,9 +76,9 @@ def movable(pool: Pool, free: Mask, round_state: RoundState, *, priority: int) -
 
 
 def _is_blocked_when_pending(moved: VictimUnit, round_state: RoundState) -> bool:
-    """Returns True if a unit would not be placed again once it is pending, because a gate or a quota blocks it.
+    """Returns True if a gate or a quota would block the pods of a unit once they are pending, so that they get no node.
 
-    Quotas block pods in a parent quota and below an unreadable quota.
+    Quotas block pods in a parent quota, and pods below an unreadable quota.
     """
     quotas = round_state.snapshot.quotas
     own = [quotas.quota_of(pod) for pod in moved.pods]
@@ -90,15 +90,15 @@ def _is_blocked_when_pending(moved: VictimUnit, round_state: RoundState) -> bool
     if first.gang is None:
         return device_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), round_state) is not None
     unit = round_state.groups.unit(first.gang).with_changes(lambda pod: again.get(pod.key, pod))
-    if has_parts(unit):  # a new placement of some members would not respect the constraints between parts of the gang
+    if has_parts(unit):  # a placement of only some members would ignore the constraints between parts of the gang
         return True
     return gate(unit, round_state.groups) is not None or device_gate(unit, round_state) is not None
 
 
 def returns_of(unit: VictimUnit, round_state: RoundState, *, devices: Mapping[str, int]) -> tuple[Return, ...]:
-    """Returns the pods of a unit that must be placed again once it is moved, as numbers per kind of pod.
+    """Returns the pods of a unit that must be placed again if the unit is moved: their number per kind of pod.
 
-    devices: device family -> column.
+    devices: device family -> column of the problem.
     """
     number = Counter[MovedKind]()
     for pod in unit.pods:
@@ -107,10 +107,10 @@ def returns_of(unit: VictimUnit, round_state: RoundState, *, devices: Mapping[st
 
 
 def rejoins_of(units: Mapping[int, VictimUnit], round_state: RoundState) -> tuple[Rejoin, ...]:
-    """Returns the constraints on the nodes of gang members after a move, one for each GangGroup with a moved unit.
+    """Returns constraints on the nodes of gang members after a move, one `Rejoin` for each GangGroup with a moved unit.
 
-    The members must share the domain of their hard layer, and the layer that they have in common now or a lower one.
-    units: number of a unit in the choice -> unit.
+    The members must share a domain of their hard layer. They must also share a domain of the lowest layer that they
+    share now, or of a lower layer. units: position of a unit in the choice -> unit.
     """
     taking: dict[str, list[int]] = {}
     for number, unit in units.items():
@@ -135,7 +135,8 @@ def rejoins_of(units: Mapping[int, VictimUnit], round_state: RoundState) -> tupl
 
 
 def _values(key: str, round_state: RoundState) -> Ints:
-    """Returns [nodes]: the value of a label as a number, equal for nodes with equal values; -1 without the label."""
+    """Returns [nodes]: the value of a label as a number; nodes with equal values have equal numbers; -1 without the
+    label."""
     known: dict[str, int] = {}
     values = (node.labels.get(key) for node in round_state.snapshot.nodes)
     return np.array([known.setdefault(value, len(known)) if value else -1 for value in values], dtype=np.int64)
@@ -144,7 +145,7 @@ def _values(key: str, round_state: RoundState) -> Ints:
 def kind_of(again: PodInfo, group: str, round_state: RoundState, *, devices: Mapping[str, int]) -> MovedKind:
     """Returns the kind of a recreated pod: its requests, the nodes that accept it, and its GangGroup.
 
-    group: id of the GangGroup; empty for a plain pod. devices: device family -> column.
+    group: id of the GangGroup; empty for a plain pod. devices: device family -> column of the problem.
     """
     own = round_state.of(again)
     found = ((column, requested_devices_of(again, family)) for family, column in devices.items())
@@ -156,8 +157,8 @@ def kind_of(again: PodInfo, group: str, round_state: RoundState, *, devices: Map
 class Returning:
     """Places moved units again on the draft.
 
-    planned: kind of pods -> node -> pods, the solver's placement of moved pods, which is tried first; may be empty.
-    devices: device family -> column.
+    planned: the solver's placement of moved pods, which is tried first: kind of pods -> node -> number of pods; may be
+    empty. devices: device family -> column of the problem.
     """
 
     def __init__(
@@ -167,10 +168,11 @@ class Returning:
         self._planned = {kind: dict(nodes) for kind, nodes in planned.items()}
 
     def place(self, chosen: Sequence[VictimUnit]) -> list[Back] | None:
-        """Places every moved unit again on the draft, the largest first.
+        """Places every moved unit again on the draft, the largest unit first.
 
-        Returns None if a unit does not fit, or if a gang would get a higher common layer than before. Expects a draft
-        with the units evicted and the preemptor placed. The new placements stay on the draft.
+        Returns the moved pods with their new nodes. Returns None if a unit does not fit, or if the lowest common layer
+        of a gang would be higher than before. Expects a draft with the units evicted and the preemptor placed. The new
+        placements stay on the draft.
         """
         round_state = self._round_state
         out: list[Back] = []
@@ -193,7 +195,7 @@ class Returning:
     def _unit_back(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> list[Back] | None:
         """Places one moved unit: first jobs that a device family places by its rules, then other pods.
 
-        again: pod key -> recreated pod. Returns None if a pod has no node.
+        again: pod key -> recreated pod. group: id of the GangGroup. Returns None if a pod gets no node.
         """
         round_state = self._round_state
         out: list[Back] = []
@@ -216,7 +218,8 @@ class Returning:
         return out
 
     def _assign_returning(self, pods: Collection[PodInfo], nodes: Mapping[str, int]) -> list[Back] | None:
-        """Assigns pods to their new nodes on the draft; None if a pod has no node, or not its devices there."""
+        """Assigns pods to their new nodes on the draft; returns None if a pod has no node, or not enough devices
+        there."""
         round_state = self._round_state
         if len(nodes) < len(pods):
             return None
@@ -229,9 +232,10 @@ class Returning:
         return out
 
     def _nodes_for(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> dict[str, int]:
-        """Returns pod key -> node by the planner's own placement, on the planned nodes if possible; empty if none fits.
+        """Returns pod key -> node by the planner's placement, if possible on the planned nodes; empty if the pods do
+        not fit.
 
-        A planned slot that is used is subtracted from `_planned`.
+        Each planned pod that is used is subtracted from `_planned`.
         """
         round_state = self._round_state
         problem = build(unit, round_state)
@@ -247,7 +251,7 @@ class Returning:
         return _placed(unit, problem, round_state)
 
     def _within(self, unit: Unit, problem: Problem, kinds: Mapping[str, MovedKind]) -> Problem | None:
-        """Returns the problem on the planned nodes alone; None if nothing is planned."""
+        """Returns the problem restricted to the planned nodes; None if nothing is planned."""
         if not all(self._planned.get(kind) for kind in kinds.values()):
             return None
         coming: dict[int, dict[MovedKind, None]] = {}
@@ -283,7 +287,7 @@ def _placed(unit: Unit, problem: Problem, round_state: RoundState) -> dict[str, 
 
 
 def _unit(moved: VictimUnit, again: dict[str, PodInfo], round_state: RoundState) -> tuple[Unit, int]:
-    """Returns (the queue unit with its moved pods pending, level of the lowest domain that its members share now).
+    """Returns (the queue unit with its moved pods pending, level of the lowest domain that all members share now).
 
     The level is 0, the cluster, for a plain pod.
     """

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects the least harmful set of victims that passes its dry run (preemption.md 6).
+"""Selects the least harmful set of victims that passes its dry run (docs/rules/preemption.md 6).
 
-1. The counting shortcut, if it applies.
-2. CP-SAT. If the dry run rejects a set, the model learns the reason: a no-good cut, or the need to evict one more of
-   some units. Then it is solved again.
+Three methods are tried in this order:
+
+1. Counting (`counted_victims.py`), if it applies.
+2. CP-SAT. If the dry run rejects a set, its reason becomes a constraint of the model: a no-good cut, or the need to
+   evict one more of some units. Then the model is solved again.
 3. If CP-SAT proves nothing in time: the cheaper of its best set and a greedy set, each after a reprieve. A reprieve
-   spares units, the most important first, while the members still fit.
+   spares units, starting with the most important unit, as long as the members still fit.
 """
 
 from collections.abc import Collection, Sequence
@@ -46,11 +48,11 @@ from koordpy.preemption.selection.victim_choice import (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Result of one choice of victims."""
+    """Result of the selection: a plan with its cost, or no plan and the reason."""
 
     end: SearchEnd
     plan: PreemptionPlan | None = None
-    """None if no set of victims was found."""
+    """The plan; None if no set of victims was found."""
     cost: tuple[object, ...] = ()
     """All cost levels, comparable with other plans of the scenario; empty without a plan."""
     runs: tuple[SolverRun, ...] = ()
@@ -58,14 +60,14 @@ class Selection:
 
 
 class VictimSelection:
-    """One choice of victims: its generators (the ways of finding a set), its dry runs, and its reprieve."""
+    """One selection of victims: the ways of finding a set, its dry runs, and its reprieve."""
 
     def __init__(self, scenario: PreemptionScenario, found: OfferedChoice, ways: Collection[Way] = EVERY_WAY) -> None:
-        """found: the units that may be evicted, as a problem in numbers. ways: the generators that may be used."""
+        """found: the choice of victims as numbers. ways: the ways that may be used."""
         trial, looked_at = scenario.dry_run, scenario.reachable.looked_at
         self.found, self.choices, self.trial, self.ways = found, found.choices, trial, ways
         self.way = Way.COUNTING
-        """The generator that found the set."""
+        """The way in which the chosen set was found."""
         self.result = DryRunResult()
         """The result of the last dry run in which the members fit."""
         unit, round_state = trial.preemptors.unit, trial.round_state
@@ -73,24 +75,24 @@ class VictimSelection:
         """True if a device family's rules place the members themselves (whole blocks of Ascend NPUs)."""
         pulled = any(round_state.of(pod).pulled for pod, _ in unit.kinds)
         self.eased = not found.moves and not pulled and is_monotone(unit, round_state)
-        """True if more victims never close a node, so that a set fails if a larger set fails. False for moves, and for
-        members with required affinity or spread, which a running pod may satisfy."""
+        """True if more evictions never close a node: if a set of victims fails, each of its subsets fails too. False
+        for moves, and for members with required affinity or spread, which a running pod may satisfy."""
         pool = trial.pool
         units = enumerate(found.units if looked_at else ())
         self.seen = tuple(n for n, i in units if any(p.key in looked_at for p in pool.units[i].pods))
-        """Units of the choice with a pod that a filter of the members depends on."""
+        """Units of the choice that contain a pod on which a filter of the members depends."""
         self._is_unproven = False
-        """True if a dry run failed without a proof that the members do not fit."""
+        """True if a dry run found no placement, without a proof that the members do not fit."""
         self._layout = Layout()
-        """Layout of the last set of the model."""
+        """The solver's layout of the set that was tried last."""
 
     # --- trials -------------------------------------------------------------------------------------------------------
 
     def works(self, taken: Sequence[int], layout: Layout | None = None, *, share: float = 1.0) -> bool:
-        """Returns True if the members fit with the units of some options gone. Then `result` is the dry run.
+        """Returns True if the members fit once the units of some options are evicted. Then `result` is the dry run.
 
-        layout: nodes that are tried first, because the solver found them; None for no hint. share: time limit of the
-        dry run as a share of a placement's.
+        layout: the solver's placement, which is tried first; None for no such placement. share: time limit of the dry
+        run, as a fraction of the time limit of an ordinary placement.
         """
         units = self.found.of(taken)
         if self.found.moves:
@@ -107,27 +109,27 @@ class VictimSelection:
         return bool(result.nodes)
 
     def refuse(self, taken: tuple[int, ...], layout: Layout) -> Sequence[Cut | Need]:
-        """Returns why a set fails its dry run, as cuts and needs of the model; empty if the set passes."""
+        """Returns the constraints that exclude a set which fails its dry run; empty if the set passes."""
         self._layout = layout
         if self.works(taken, layout):
             return ()
         every = tuple(range(len(self.choices.units)))
-        if self.found.moves:  # no reason is known: only this very set is excluded
+        if self.found.moves:  # the reason of a failure is not known, so only this set is excluded
             return [Cut(frozenset(taken), every)]
-        # more victims may close nodes: the closed places are excluded together with the same victims near them; without
-        # a closed place, this very set is excluded
+        # more evictions may close nodes. If the solver used a closed place, that place is excluded as long as the
+        # victims near it are the same; otherwise only this set is excluded
         if not self.eased:
             closed = self.trial.closed_places(self.found.of(taken), layout.places)
             return [Cut(frozenset(taken), self._near(place[1]), (place,)) for place in closed] or [
                 Cut(frozenset(taken), every)
             ]
-        # more victims only help: one more unit must be evicted, at an overfull node if there is one
+        # more evictions only help: one more unit must be evicted, at an overfull node if there is one
         if not self.own_order:
             number = {i: n for n, i in enumerate(self.found.units)}
             full = self.trial.overfull(self.found.of(taken), layout.places, self.found.units)
             if full:
                 return [Need(tuple(number[i] for i in units), load) for load, units in full]
-        # fewer victims do not help, so at least one of the other units must be evicted
+        # every subset of this set fails too, so at least one unit outside it must be evicted
         gone = {
             self.choices.options[o].unit
             for o in no_good_set(self.choices, taken, self._fits, most_trials=VICTIM_TRIALS)
@@ -135,19 +137,22 @@ class VictimSelection:
         return [Need(tuple(u for u in every if u not in gone))]
 
     def _near(self, node: int) -> tuple[int, ...]:
-        """Returns the units that may close or open a node: units on the node, and units that filters depend on."""
+        """Returns the units whose eviction may close or open a node: units on it, and units on which filters depend."""
         seen = set(self.seen)
         units = enumerate(self.choices.units)
         return tuple(u for u, one in units if u in seen or any(at == node for at, _ in one.frees))
 
     def _fits(self, taken: Sequence[int], *, share: float = 1.0) -> bool:
-        """Returns True if the members fit with some options evicted. share: time limit as a share of a placement's."""
+        """Returns True if the members fit with some options evicted. share: as for `works`."""
         return self.trial.fits(self.found.of(taken), share)
 
     # --- the choice ---------------------------------------------------------------------------------------------------
 
     def choose(self) -> Choice:
-        """Returns the least harmful set that passes its dry run, and sets `result`. No options if there is none."""
+        """Returns the least harmful set that passes its dry run, and sets `result`.
+
+        Empty options if there is no such set.
+        """
         # 1. counting
         quick = shortcut(self.choices) if Way.COUNTING in self.ways else None
         if quick is not None and self.works(quick.options):
@@ -156,24 +161,25 @@ class VictimSelection:
         choice = self._by_model() if Way.MODEL in self.ways else Choice((), Proof.UNKNOWN)
         if choice.proof is Proof.OPTIMAL and not self.found.moves and not self.own_order:
             before = self._is_unproven
-            # tries the best placement with these victims alone; that one exists is known, and its quality is not part
-            # of the proof
+            # with these victims, searches the best placement of the members. A placement is known to exist; its quality
+            # is not part of the proof
             self.works(choice.options, share=BEST_PLACES_SHARE)
             self._is_unproven = before
-        # 3. without a proof: the best set after a reprieve
+        # 3. without a proof: the best set, after a reprieve
         if choice.proof in (Proof.UNKNOWN, Proof.FEASIBLE) and not self.found.moves:
             options = self._unproven(choice)
             if options and self.works(options):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
-        # 4. a reprieve also if the model may have evicted too much: it does not know nodes that only victims open
+        # 4. also a reprieve if the model may evict too much, because it leaves out nodes that only evictions open
         opens = set(self.seen) & {self.choices.options[o].unit for o in choice.options} and self._opens(choice.options)
-        # a smaller set of moves may have been rejected only because of its planned new nodes
+        # a smaller set of moves may have been rejected only because of the new nodes that the solver planned
         if opens or (self.found.moves and self._is_unproven):
             tries = iter(range(self._most_tries))
             layout = self._layout if self.found.moves else None
 
             def enough(fewer: tuple[int, ...]) -> bool:
-                """Returns True if fewer options are enough; False once the tries are used up."""
+                """Returns True if fewer options are enough; always False once the maximum number of tries is
+                reached."""
                 if next(tries, None) is None:
                     return False
                 return self.works(fewer, layout) if self.found.moves else self._fits(fewer)
@@ -181,19 +187,19 @@ class VictimSelection:
             options = reprieved(self.choices, enough, choice.options)
             if options != choice.options and self.works(options, layout):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
-        if choice.options and not self.result.nodes:  # no better placement than the model's was found in time
+        if choice.options and not self.result.nodes:  # the best placement was not found in time: use that of the model
             self.works(choice.options, self._layout)
         if self._is_unproven or (self.own_order and not self.eased):
-            # a set that was rejected by a trial might have been enough, or enough with fewer victims
+            # a smaller or cheaper set may have been rejected without a proof
             unsure = {Proof.OPTIMAL: Proof.FEASIBLE, Proof.INFEASIBLE: Proof.UNKNOWN}
             choice = replace(choice, proof=unsure.get(choice.proof, choice.proof))
         return choice
 
     def _opens(self, taken: Sequence[int]) -> bool:
-        """Returns True if, with some options evicted, members may be placed on nodes that the model leaves out.
+        """Returns True if evicting some options allows members on nodes that the model leaves out.
 
-        Example: a running pod alone keeps the members from nodes that the model never empties, because their affinity
-        needs the first pod of its kind elsewhere.
+        Example: the members' affinity needs the first pod of its kind on another node, and one running pod keeps the
+        members from nodes that the model never empties.
         """
         if self.found.moves or self.own_order:
             return False
@@ -201,27 +207,28 @@ class VictimSelection:
 
     @property
     def _most_tries(self) -> int:
-        """Maximum number of tries in a reprieve."""
+        """Maximum number of dry runs in a reprieve."""
         problem = self.choices.problem
         return max(1, min(REPRIEVES, REPRIEVE_PODS // (len(problem.pending_counts) * len(problem.free))))
 
     def _by_model(self) -> Choice:
-        """Returns the choice by CP-SAT. The solver is imported only here, because most rounds do not need it."""
+        """Returns the choice by CP-SAT. The solver is imported here, because most rounds do not need it."""
         from koordpy.preemption.selection.victims_levels import choose
 
         self.way = Way.MODEL
         return choose(self.choices, self.refuse, most_tries=ASCEND_VICTIM_TRIES if self.own_order else VICTIM_TRIES)
 
     def _unproven(self, found: Choice) -> tuple[int, ...]:
-        """Returns the cheaper of the solver's set and the greedy set, each after a reprieve; empty without either.
+        """Returns the cheaper of the solver's set and the greedy set, each after a reprieve; empty if neither exists.
 
         found: the solver's result; its options are empty if it found no set. A reprieve makes at most `_most_tries` dry
-        runs. Units that are not spared by then are evicted.
+        runs; units that are not decided by then are evicted.
         """
         tries = 0
 
         def enough(taken: tuple[int, ...]) -> bool:
-            """Returns True if some options are enough: first by sums, then by a dry run, as long as tries are left."""
+            """Returns True if some options are enough: first by sums, then by a dry run; False once no tries are
+            left."""
             nonlocal tries
             if not sums_allow(self.choices, (self.choices.options[o].unit for o in taken)):
                 return False
@@ -246,7 +253,7 @@ class VictimSelection:
 
 
 def select_victims(scenario: PreemptionScenario, found: OfferedChoice, ways: Collection[Way] = EVERY_WAY) -> Selection:
-    """Returns the least harmful set of victims that passes its dry run, as a plan."""
+    """Returns the plan with the least harmful set of victims that passes its dry run."""
     selection = VictimSelection(scenario, found, ways)
     choice = selection.choose()
     result = selection.result
@@ -268,7 +275,10 @@ def select_victims(scenario: PreemptionScenario, found: OfferedChoice, ways: Col
 
 
 def _cost(choices: Choices, choice: Choice, result: DryRunResult) -> tuple[object, ...]:
-    """Returns all cost levels: (levels 1 to 6, the gather goals of level 7 or an empty tuple, levels 8 and 9)."""
+    """Returns all cost levels, compared in order:
+
+    (levels 1 to 6, gather goals of level 7 (may be empty), levels 8 and 9).
+    """
     goals: tuple[object, ...] = ()
     if choices.problem.gather:
         worth, nodes = Goals(choices.problem), dict(result.nodes)

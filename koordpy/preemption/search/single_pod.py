@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node that is cheapest to free for a plain pod: the cheapest victims of each node, cached between pods.
+"""Finds the node that is cheapest to free for a plain pod, with a cache of the cheapest victims of each node.
 
-A busy cluster has hundreds of plain pods that each evict another pod. Without filters that depend on other pods and
-without nominations, the cheapest victims of a node depend only on the node and on the eligible units. So after a plan,
-only the nodes with changed pods or eligible units are recomputed. Limits of quotas, budgets and gangs between
-nodes are not checked here. If they forbid the victims, the general search decides.
+A busy cluster has hundreds of plain pods that each evict another pod. Without nominations, and without filters that
+depend on other pods, the cheapest victims of a node depend only on the node and on the eligible units. So after a plan,
+only the nodes with changed pods or changed eligible units are recomputed. Limits that span nodes, such as quotas,
+budgets and gangs, are not checked here; if they forbid the victims, the general search decides.
 """
 
 from collections.abc import Hashable
@@ -24,18 +24,21 @@ Answer = tuple[int, int, tuple[int, ...]]
 
 @dataclass
 class _UnitTable:
-    """Answers for one kind of pod."""
+    """The cheapest victims of each node, for one kind of pod under one rule."""
 
     eligible: Mask
     """The eligible units for which the answers were computed."""
     seen: int = -1
-    """Version of the draft for which they were computed; -1 for none."""
+    """Version of the draft for which the answers were computed; -1 if there are none."""
     answers: dict[int, Answer] = field(default_factory=dict)
     """Node position -> answer. A node without an answer cannot be freed."""
 
 
 class SinglePod:
-    """The answers of a round, for one pool. All answers are dropped when the pool gets new units."""
+    """The cheapest victims of each node of a round, for one pool.
+
+    All answers are dropped when the pool gets new units.
+    """
 
     def __init__(self, pool: Pool, round_state: RoundState) -> None:
         self.pool, self.round_state = pool, round_state
@@ -44,14 +47,14 @@ class SinglePod:
         self._size = 0
         """Number of units in the pool when `_on` was built."""
         self._on: dict[int, list[int]] = {}
-        """Node position -> living units there."""
+        """Node position -> units there that are not evicted."""
 
     def cheapest(self, pod: PodInfo, problem: Problem, rule: str, eligible: Mask) -> Mask | None:
         """Returns [units]: the cheapest units that free a node for one pod.
 
         A mask without units is a proof that no node can be freed. None means "not decided here": there are too many
-        combinations, or the pod may need a victim under a PodDisruptionBudget without allowance, which is left out
-        here. problem: of the pod alone, without a gather goal. eligible: units that the rule allows.
+        combinations, or the pod may need a victim with an exhausted PodDisruptionBudget, which is never chosen here.
+        problem: of this pod alone, without a gather goal. eligible: units that the rule allows.
         """
         if self._size != len(self.pool.units):
             self._read()
@@ -74,7 +77,7 @@ class SinglePod:
         return out
 
     def _update(self, table: _UnitTable, problem: Problem, eligible: Mask) -> None:
-        """Recomputes the answers of the nodes where the draft or the eligible units have changed."""
+        """Recomputes the answers of nodes on which pods of the draft or eligible units have changed."""
         draft, shape = self.round_state.draft, problem.shapes[problem.members[problem.pending[0]].shape]
         nodes = set(np.nonzero(shape.allowed)[0].tolist())
         if table.seen >= 0:
@@ -93,7 +96,7 @@ class SinglePod:
                 table.answers[node] = answer
 
     def _read(self) -> None:
-        """Indexes the units by node, and drops all answers."""
+        """Indexes the units of the pool by node, and drops all answers."""
         self._size = len(self.pool.units)
         self._tables.clear()
         self._on.clear()
@@ -107,8 +110,9 @@ class SinglePod:
     ) -> Answer | None:
         """Returns the cheapest victims of one node; None if all eligible units there free too little.
 
-        Units are added by ascending priority, until those up to a priority free enough: that is the lowest level 2. Of
-        these, the cheapest set by the other levels is chosen. free, request: in the order of the builder's columns.
+        Units are added by ascending priority until they free enough: the last priority is the lowest possible level 2.
+        Of the units up to that priority, the cheapest set by the other levels is chosen. free, request: amounts in the
+        order of the builder's columns.
         """
         pool = self.pool
         units = [i for i in self._on.get(node, ()) if eligible[i]]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stale gangs: gangs that have lost members which they need, for example because a pod failed.
+"""Stale gangs: gangs that run with fewer members than they need, for example because a pod failed.
 
-Such a gang holds capacity without running. After a grace period its remaining members are evicted (preemption.md 7) by
-the action `planner/actions/release_stale_gangs.py`. Until then the live scheduler reports its state.
+A stale gang holds capacity without making progress. After a grace period the action
+`planner/actions/release_stale_gangs.py` evicts its remaining members (docs/rules/preemption.md 7). Until then the live
+scheduler reports the state of the gang in a condition and in events.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from koordpy.preemption.selection.victim_units import protected, terminating
 
 @dataclass(frozen=True, slots=True)
 class StaleState:
-    """The state of a gang that has lost members."""
+    """How many members a stale gang has, and when it is evicted or moved."""
 
     have: int
     """Number of members bound or Succeeded."""
@@ -31,19 +32,20 @@ class StaleState:
     due: float | None
     """End of the grace period in seconds since the epoch; None if it never ends, or if its start is unknown."""
     moves: float | None = None
-    """Time from which a gang with the repair policy `regather` moves as a whole, like `due` (repair.md 4.3)."""
+    """When a gang with the repair policy `regather` moves as a whole, in the form of `due` (docs/rules/repair.md
+    4.3)."""
 
     @property
     def next_round(self) -> float | None:
-        """The earlier of `due` and `moves`; None for neither."""
+        """The earlier of `due` and `moves`; None if both are None."""
         return min((at for at in (self.due, self.moves) if at is not None), default=None)
 
     def text(self, key: str) -> str:
-        """Returns the message of the PodGroup's condition."""
+        """Returns the message of the PodGroup's condition. key: of the gang."""
         return f"gang {key} has {self.have} of {self.min_member} members"
 
     def warning(self, key: str, now: float | None = None) -> str:
-        """Returns the message of the events: the consequence and its time.
+        """Returns the message of the gang's events: what will happen, and when.
 
         now: seconds since the epoch; None if the grace period has just begun.
         """
@@ -54,9 +56,10 @@ class StaleState:
 
 
 def present(gang: Gang, draft: Draft) -> int:
-    """Returns the number of members that are bound or Succeeded, with placements and evictions of the draft.
+    """Returns the number of members that are bound or Succeeded, on the draft.
 
-    Pods on lost nodes count until they are deleted: a node that comes back in time costs no gang (repair.md 4.1).
+    Pods on lost nodes count until they are deleted: if such a node returns before that, the gang is not evicted
+    (docs/rules/repair.md 4.1).
     """
     bound = sum(pod.key not in draft.evicted for pod in gang.bound)
     bound += sum(pod.pod.metadata.deletion_timestamp is None for pod in gang.lost)
@@ -66,8 +69,9 @@ def present(gang: Gang, draft: Draft) -> int:
 def is_stale(gang: Gang, draft: Draft) -> bool:
     """Returns True if a strict gang has bound members, but fewer than its minimum.
 
-    Returns False for a gang with as many members as when it last had its minimum, because minMember was raised since.
-    Returns False also for an unsupported gang, because koordpy does not evict the bound pods of such a gang.
+    Three exceptions return False. The gang has as many members as when it last had its minimum: then minMember was
+    raised. The gang is derived from a workload, and no member was lost or none is pending. The gang has an unsupported
+    setting: koordpy does not evict the bound pods of such a gang.
     """
     if not (gang.strict and gang.exists and gang.bound) or gang.unsupported_field:
         return False
@@ -76,13 +80,13 @@ def is_stale(gang: Gang, draft: Draft) -> bool:
         and gang.by_workload
         and not (gang.workload_gang.has_lost_members and gang.pending)
     ):
-        return False  # it began smaller, or its controller has not created the other pods yet
+        return False  # the workload started with fewer members, or its controller has not created the missing pods yet
     have = present(gang, draft)
     return have < gang.min_member and not 0 < gang.past.whole <= have
 
 
-def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
-    """Returns False if a gang certainly is not stale: a cheap check that leaves out most gangs."""
+def may_be_stale(ref: GangRef, snapshot: Snapshot) -> bool:
+    """Returns False if a gang is certainly not stale. A cheap check, which excludes most gangs."""
     bound = sum(pod.bound and not pod.lost for pod in snapshot.members.get(ref, ()))
     if not bound:
         return False
@@ -97,25 +101,29 @@ def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
     return True
 
 
-class _Thinned(tuple[GangRef, ...]):
+class _PossiblyStaleGangs(tuple[GangRef, ...]):
     """The gangs of a snapshot that may be stale."""
 
 
-def thinned_gangs(snapshot: Snapshot) -> tuple[GangRef, ...]:
-    """Returns the gangs that may be stale; computed once for each snapshot. O(pods of gangs)."""
-    known = snapshot.memo.get(_Thinned)
-    if not isinstance(known, _Thinned):
-        known = snapshot.memo[_Thinned] = _Thinned(ref for ref in snapshot.members if thinned(ref, snapshot))
+def possibly_stale_gangs(snapshot: Snapshot) -> tuple[GangRef, ...]:
+    """Returns the gangs for which `may_be_stale`; computed once for each snapshot. O(pods of gangs)."""
+    known = snapshot.memo.get(_PossiblyStaleGangs)
+    if not isinstance(known, _PossiblyStaleGangs):
+        known = snapshot.memo[_PossiblyStaleGangs] = _PossiblyStaleGangs(
+            ref for ref in snapshot.members if may_be_stale(ref, snapshot)
+        )
     return known
 
 
 def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs, repair: Repair) -> StaleState | None:
-    """Returns the state of a gang that has lost members; None for a gang that is not stale.
+    """Returns the state of a stale gang; None for a gang that is not stale.
 
-    Returns None also for a gang without a bound member that is not terminating, and for gangs of other schedulers.
+    None also for a gang of another scheduler, and for a gang with no bound member except terminating ones.
     """
     names = snapshot.scheduler_names
-    if not thinned(ref, snapshot) or not any(pod.pod.spec.scheduler_name in names for pod in snapshot.members[ref]):
+    if not may_be_stale(ref, snapshot) or not any(
+        pod.pod.spec.scheduler_name in names for pod in snapshot.members[ref]
+    ):
         return None
     gang, draft = read_gang(snapshot, ref), Draft(snapshot)
     if not is_stale(gang, draft) or all(terminating(pod) for pod in gang.bound):
@@ -129,7 +137,11 @@ def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs, repair: 
 
 
 def _end(grace: float, known: float | None, now: float) -> float | None:
-    """Returns the end of a grace in seconds since the epoch; None for none. known: its start; None if unknown."""
+    """Returns the end of a grace period in seconds since the epoch; None if it never ends or has no known start.
+
+    grace: seconds; negative for a period that never ends; 0 ends now even without a known start. known: the start of
+    the period; None if unknown.
+    """
     if grace < 0 or (known is None and grace > 0):
         return None
     return (now if known is None else known) + grace

@@ -2,8 +2,8 @@
 """The pool: all victim units of a round with the capacity that each uses, computed once for all preemptors.
 
 Thousands of pending pods may search for victims among thousands of running pods. The nodes and amounts of a unit are
-the same for all of these searches. The pool is updated when a plan of the round evicts units. A mask [units] selects
-units of the pool.
+the same for all of these searches. The pool is updated when a plan of the round evicts units. A mask [units] is a
+boolean array over the units of the pool.
 """
 
 from collections import Counter
@@ -28,18 +28,18 @@ from koordpy.preemption.selection.victim_choice import UnitFigures
 from koordpy.preemption.selection.victim_units import GangLimit, VictimUnit, by_importance, find_candidates
 
 Held = tuple[tuple[int, int], ...]
-"""(column, amount) pairs used on a node. Pods with equal requests share one tuple."""
+"""((column, amount), ...): what one or more pods use on a node. Pods with equal requests share one tuple."""
 Frees = tuple[tuple[int, Held], ...]
-"""(node, what a unit uses there) of each node with pods of the unit."""
+"""((node, amounts that a unit uses there), ...) for each node with pods of the unit."""
 Mask = NDArray[np.bool_]
-"""[units] True for some units of the pool, by position."""
+"""[units] True for the selected units of the pool, by position."""
 
 
 @dataclass(eq=False)
 class Pool:
-    """The victim units of a round. A unit is known by its position in `units`, which never changes.
+    """The victim units of a round. A unit is identified by its position in `units`, which never changes.
 
-    An evicted unit stays in the list, with `alive` False.
+    An evicted unit stays in the list, and its `alive` becomes False.
     """
 
     groups: Groups
@@ -54,21 +54,22 @@ class Pool:
     position: dict[int, int] = field(default_factory=dict)
     """`id()` of a unit object -> position in `units`."""
     _figures: dict[int, UnitFigures] = field(default_factory=dict)
-    """Cache of `figures_of`. The rank in them may be out of date (`ranks`)."""
+    """Cache of `figures_of`. The ranks in it may be out of date; `ranks` has the current ones."""
     _frees: dict[int, Frees] = field(default_factory=dict)
     """Cache of `free_of`."""
     _by_requests: dict[tuple[tuple[str, int], ...], Held] = field(default_factory=dict)
-    """Requests of a pod -> the same by column; a cache."""
+    """Cache: requests of a pod by resource -> requests by column."""
     _holdings: dict[type[Entitlements], TenantUsage] = field(default_factory=dict)
     """Cache of `tenant_usage`, by kind of entitlement."""
     _spent: dict[tuple[frozenset[int], int], Mask] = field(default_factory=dict)
-    """Cache of `spent`, only for the last budgets without allowance and number of units."""
+    """Cache of `without_budget`: (positions of exhausted budgets, number of units) -> mask; holds only the last
+    result."""
 
     def __post_init__(self) -> None:
         self._add_units(self.draft.snapshot.pods.values())
 
     def _add_units(self, pods: Iterable[PodInfo]) -> None:
-        """Adds the victim units of some bound pods and of their GangGroups, and drops arrays over all units."""
+        """Adds the victim units of some bound pods and of their GangGroups. Drops the cached arrays over all units."""
         units, gang_limits = find_candidates(self.groups, pods, gone=self.draft.evicted, below=self.useless_from)
         for unit in units:
             self.position[id(unit)] = len(self.units)
@@ -80,7 +81,7 @@ class Pool:
             self.__dict__.pop(known, None)
 
     def position_of(self, unit: VictimUnit) -> int:
-        """Returns the position of a unit."""
+        """Returns the position of a unit in the pool."""
         return self.position[id(unit)]
 
     def unit_id(self, i: int) -> str:
@@ -115,7 +116,7 @@ class Pool:
         return found
 
     def figures_of(self, i: int) -> UnitFigures:
-        """Returns the numbers of a unit that do not depend on the preemptor."""
+        """Returns the numbers of a unit that do not depend on the preemptor: amounts, priority, cost."""
         found, rank = self._figures.get(i), self.ranks[i]
         if found is None:
             unit = self.units[i]
@@ -135,7 +136,7 @@ class Pool:
         return found
 
     def _read(self, unit: VictimUnit) -> Frees:
-        """Returns the result of `free_of` for a unit; pods on nodes that the snapshot lacks are left out."""
+        """Computes `free_of` for a unit; pods on nodes that the snapshot does not contain are left out."""
         index = self.draft.snapshot.index
         on: dict[int, list[Held]] = {}
         for pod in unit.pods:
@@ -155,9 +156,9 @@ class Pool:
 
     @cached_property
     def entries(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """What all living units use, as arrays: (unit, node, row), and amounts [rows, columns].
+        """What all living units use, as four arrays: unit, node, row, and amounts [rows, columns].
 
-        The first three have one entry per unit and node. Units with equal amounts share a row.
+        The first three arrays have one entry for each unit and node of the unit. Units with equal amounts share a row.
         """
         numbers: dict[Held, int] = {}
         rows = [
@@ -180,7 +181,8 @@ class Pool:
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """PodDisruptionBudgets with the evictions that each still allows on the draft."""
+        """PodDisruptionBudgets of the snapshot, each with the number of pods that may still be evicted on the current
+        draft."""
         return self._budgets.on(self.draft)
 
     def budgets_of(self, pod: PodInfo) -> tuple[int, ...]:
@@ -189,7 +191,7 @@ class Pool:
 
     @property
     def without_budget(self) -> Mask:
-        """[units] True for a unit with a pod under a PodDisruptionBudget that allows no more evictions."""
+        """[units] True for a unit with a pod under an exhausted PodDisruptionBudget, which allows no more evictions."""
         budgets = frozenset(b for b, one in enumerate(self.budgets) if not one.allowed)
         key = budgets, len(self.units)
         if key not in self._spent:
@@ -202,7 +204,7 @@ class Pool:
 
     @cached_property
     def evictable(self) -> Mask:
-        """[units] True if no pod of the unit is under more than one PodDisruptionBudget.
+        """[units] True if no pod of the unit is covered by more than one PodDisruptionBudget.
 
         The eviction API rejects a pod that several budgets cover.
         """
@@ -217,7 +219,7 @@ class Pool:
 
     @cached_property
     def ranks(self) -> list[int]:
-        """[units] rank in the order of importance; larger is more important."""
+        """[units] rank in the order of importance; a larger rank is more important."""
         ranks = [0] * len(self.units)
         for below, i in enumerate(by_importance(self.units), start=1):
             ranks[i] = len(ranks) - below
@@ -233,7 +235,8 @@ class Pool:
         return out
 
     def without_lent(self, eligible: NDArray[np.bool_]) -> Mask:
-        """Returns `eligible` without surplus units of gangs with an eligible core, so that each pod is in one unit."""
+        """Returns `eligible` without surplus units of gangs with an eligible core, so that each pod is in one unit
+        only."""
         counted = eligible.copy()
         for gang_limits in self.gang_limits.values():
             for one in gang_limits:

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counting shortcut: the exact least harmful victims without a solver, for pods of one shape.
+"""Counting: the exact least harmful victims without a solver, if all pods to be placed have one shape.
 
-Source: preemption.md 6. It covers the frequent case that each victim unit is on one node, so that nodes can be solved
-one by one:
+Source: docs/rules/preemption.md 6. It covers the frequent case that each victim unit is on one node, so that each node
+can be solved separately:
 
-1. Find the lowest priority up to which victims free enough by sums (levels 1 and 2).
-2. For each node and number of pods, find the cheapest victims (`node_covers.py`). The cost is one integer that contains
-   the levels 3 to 5, 8 and 9, so the costs of nodes add up.
-3. Distribute the pods over the nodes at the lowest total cost. If costs are convex, by a merge; otherwise by min-plus
-   tables along the tree of domains (`gathered_victims.py`).
-4. Check the limits between units of different nodes (surplus of a gang, quotas, budgets), which were ignored so far. If
-   the set satisfies them, it is optimal. If not, the answer is None and CP-SAT decides.
+1. Find the lowest priority such that victims up to it free enough by sums (cost levels 1 and 2).
+2. For each node and each number of pods, find the cheapest victims (`node_covers.py`). The cost is one integer that
+   contains the cost levels 3 to 5, 8 and 9, so the costs of nodes can be added.
+3. Distribute the pods over the nodes at the lowest total cost. Without a gather goal and with convex costs, always take
+   the cheapest next pod (a heap). Otherwise use tables of the lowest cost per number of pods, from the nodes up the
+   tree of domains (`gathered_victims.py`).
+4. Check the limits between units of different nodes (surplus of a gang, quotas, budgets), which steps 1 to 3 ignore. If
+   the set satisfies them, it is optimal. If not, the result is None, and CP-SAT decides.
 """
 
 import heapq
@@ -28,7 +29,7 @@ from koordpy.preemption.selection.victim_choice import Choice, Choices, cost_lev
 
 
 def applies(choices: Choices) -> bool:
-    """Returns True if the method can decide a choice.
+    """Returns True if counting can decide a choice.
 
     It can if units of different nodes can be chosen independently, and if all victims would have the same rule.
     """
@@ -47,19 +48,20 @@ def applies(choices: Choices) -> bool:
         or choices.one_of
     ):
         return False
-    # an amount that a quota must get back depends on the victims of all nodes
+    # the amount that victims must return to a quota depends on the victims of all nodes together
     if any(limit.least for limit in choices.limits):
         return False
     if len({option.rule for option in choices.options}) > 1:
         return False
-    # with a gather goal, the tables do not know bound members, attraction that victims change, or a partial last group
+    # the tables of a gather goal cannot represent bound members, attracting pods that are victims, or a partial last
+    # group
     if problem.gather and (problem.bound_counts.any() or any(unit.attracts for unit in choices.units)):
         return False
     return problem.pipeline <= 1 or len(problem.pending) % problem.pipeline == 0
 
 
 def shortcut(choices: Choices) -> Choice | None:
-    """Returns the least harmful options, proven; None if the method does not apply or cannot prove its answer."""
+    """Returns the least harmful options with a proof; None if counting does not apply or cannot prove its result."""
     if not applies(choices):
         return None
     try:
@@ -75,11 +77,12 @@ def shortcut(choices: Choices) -> Choice | None:
 
 
 class _Search:
-    """One search by counting. Nodes are positions, options are positions in `Choices.options`."""
+    """One search by counting. A node is its position, an option its position in `Choices.options`."""
 
     def __init__(self, choices: Choices) -> None:
         self.choices, self.problem = choices, choices.problem
-        # all pods have one shape: their number, the shape, its requested columns and amounts, and [nodes][columns] free
+        # of the pods, which all have one shape: number, shape, requested columns and amounts; and `free`
+        # [nodes][columns]
         self.number = len(self.problem.pending)
         self.shape = self.problem.members[self.problem.pending[0]].shape
         self.shape_requested = self.problem.shapes[self.shape]
@@ -93,7 +96,8 @@ class _Search:
     def _usable(self) -> tuple[list[int], list[int]]:
         """Returns (options of units on one node, options of units on several nodes).
 
-        Options that a limit or a PodDisruptionBudget forbids even alone are left out, and units that free nothing.
+        Left out are options that a limit or a PodDisruptionBudget forbids even alone, and options with units that free
+        nothing.
         """
         closed = {
             option
@@ -116,7 +120,7 @@ class _Search:
     def _fits(self, options: Iterable[int]) -> bool:
         """Returns True if all of these options together free enough by sums.
 
-        A pod that is in the core and in a surplus unit may be counted twice, so only False is a proof.
+        A pod that is both in the core and in a surplus unit may be counted twice, so only False is a proof.
         """
         return sums_allow(self.choices, [self.choices.options[o].unit for o in options])
 
@@ -125,9 +129,9 @@ class _Search:
         return self.choices.units[self.choices.options[option].unit].priority
 
     def solve(self) -> list[int] | None:
-        """Returns the chosen options; None if nothing is found, or if it is not proven to be the least harmful set."""
+        """Returns the chosen options; None if no set is found, or if the set is not proven to be the least harmful."""
         single, wide = self._usable()
-        # the lowest priority (`top`) up to which units of one node free enough
+        # `top`: the lowest priority such that units of one node up to it free enough
         steps = sorted({self._priority(o) for o in single})
         low, high = 0, len(steps)
         while low < high:
@@ -139,8 +143,8 @@ class _Search:
         if low == len(steps):
             return None
         top = steps[low]
-        # units on several nodes are not counted; if they could give a better set, nothing is proven: a set with a lower
-        # priority, or a set of the same priority that breaks no more gangs
+        # units on several nodes are not counted here. If they could give a better set, nothing is proven: a set with a
+        # lower priority, or a set of the same priority that breaks no more gangs
         cheaper = [o for o in wide if self._priority(o) < top]
         if cheaper and self._fits([o for o in (*single, *wide) if self._priority(o) < top]):
             return None
@@ -160,12 +164,13 @@ class _Search:
     # --- per node ---------------------------------------------------------------------------------------------------
 
     def _choose(self, usable: list[int]) -> list[int] | None:
-        """Returns the least harmful of the usable options; None if they are too few."""
-        # costs: `rank` is the position by importance, so that level 9 is one bit per option
+        """Returns the least harmful of the usable options; None if all of them free too little."""
+        # level 9 has one bit per option in a cost; its position is the rank of the option's unit by importance
         order = sorted(usable, key=lambda o: self._unit(o).rank)
         rank, width = {o: i for i, o in enumerate(order)}, len(order)
         self.late = width + LEVEL_BITS
-        """Number of low bits of a cost, below levels 3 to 5: level 9 (`width` bits), and level 8 above it."""
+        """Number of low bits of a cost, below levels 3 to 5. They hold level 9 (`width` bits) and, above it, level
+        8."""
         # the options of each node as items with the amounts that they free
         gangs = self._gangs()
         on: dict[int, list[Item]] = {}
@@ -174,7 +179,7 @@ class _Search:
             unit = self._unit(o)
             node = unit.frees[0][0]
             on.setdefault(node, []).append(builder.item(o, unit, node, rank=rank[o], gang=gangs.get(o, -1)))
-        # per node, the cost of 0, 1, 2, ... pods; then the nodes are combined
+        # per node, the lowest cost of 0, 1, 2, ... pods; then the pods are distributed over the nodes
         nodes: dict[int, NodeOffer] = {}
         for node in filter(self.shape_requested.allowed.__getitem__, self._usable_nodes(on)):
             found = self._covers(node, on.get(node, []))
@@ -190,8 +195,8 @@ class _Search:
     def _gangs(self) -> dict[int, int]:
         """Returns option -> number of its gang; empty if no option is a core.
 
-        Core and surplus of a gang exclude each other, so they need a common number. They are found by the limit that
-        they share.
+        The core and the surplus of a gang exclude each other, so their items need the same number. They are found by
+        the limit in which they occur together.
         """
         gangs: dict[int, int] = {}
         cores = {o for o in range(len(self.choices.options)) if self._unit(o).breaks}
@@ -209,13 +214,13 @@ class _Search:
         return sorted({*on, *np.nonzero(self.problem.slots_of[self.shape])[0].tolist()})
 
     def _covers(self, node: int, items: list[Item]) -> list[Cover]:
-        """Returns the cheapest covers of one node for 0, 1, 2, ... pods."""
+        """Returns the cheapest covers of one node for 0, 1, 2, ... pods: sets of victims that free enough for them."""
         free = self.free[node]
         whole = [have + sum(item.frees[c] for item in items) for c, have in enumerate(free)]
         number = max(0, min(self.number, *(have // amount for have, amount in zip(whole, self.request, strict=True))))
 
         def lacking(pods: int) -> list[int]:
-            """Returns what must be freed of each requested resource."""
+            """Returns the amount of each requested resource that must be freed for some pods."""
             return [pods * asked - have if pods else 0 for have, asked in zip(free, self.request, strict=True)]
 
         return NodeCovers(items, lacking(number)).rising([lacking(pods) for pods in range(number + 1)])
@@ -223,10 +228,10 @@ class _Search:
     # --- over nodes -------------------------------------------------------------------------------------------------
 
     def _cheapest_steps(self, nodes: dict[int, NodeOffer]) -> list[int] | None:
-        """Returns the options of the lowest total cost if the costs of every node are convex.
+        """Returns the options of the lowest total cost, if the costs of every node are convex.
 
-        Convex: each further pod on a node costs at least as much as the one before. So the cheapest next pod is always
-        right, and a heap finds it. Returns None if the nodes take too few pods.
+        Convex: each further pod on a node costs at least as much as the pod before. So taking the cheapest next pod,
+        with a heap, gives the lowest total. Returns None if all nodes together take too few pods.
         """
         heap = [(one.costs[1] - one.costs[0], node, 1) for node, one in nodes.items()]
         heapq.heapify(heap)
@@ -243,5 +248,5 @@ class _Search:
 
 
 def _convex(costs: Sequence[int]) -> bool:
-    """Returns True if each step of the costs is at least as large as the step before."""
+    """Returns True if each increase of the costs is at least as large as the increase before."""
     return all(b - a <= c - b for a, b, c in zip(costs, costs[1:], costs[2:], strict=False))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PodDisruptionBudgets in a search for victims: which pods each covers, and how many evictions each still allows.
+"""PodDisruptionBudgets in a search for victims: which pods each covers, and how many more evictions each allows.
 
-Source: preemption.md 3.5. The status of a budget says how many disruptions it allows. Evictions of the same round
-reduce that number, and placements of covered pods raise it again, but never above the status.
+Source: docs/rules/preemption.md 3.5. The status of a budget says how many disruptions it allows. Each eviction of the
+same round reduces that number. Each placement of a covered pod raises it again, but never above the status.
 """
 
 from collections import Counter
@@ -26,10 +26,10 @@ class Budget:
 
 
 class BudgetCover:
-    """An index of budgets: finds the budgets that cover a pod without matching every selector.
+    """An index of budgets, which finds the budgets of a pod without comparing it with every selector.
 
-    A budget is indexed by its namespace and one of its matchLabels; by its namespace alone if it has none. Results are
-    positions in the list of budgets.
+    A budget is indexed by its namespace and one of its matchLabels, or by its namespace alone if it has no matchLabels.
+    Results are positions in the list of budgets.
     """
 
     def __init__(self, budgets: Sequence[PodDisruptionBudget]) -> None:
@@ -45,16 +45,17 @@ class BudgetCover:
                 self._others.setdefault(namespace, []).append(number)
 
     def protecting(self, pod: PodInfo) -> list[int]:
-        """Returns the positions of the budgets with a selector that matches a pod, ascending."""
+        """Returns the positions, ascending, of the budgets with a selector that matches the pod."""
         found = list(self._others.get(pod.namespace, ()))
         for key, value in pod.pod.metadata.labels.items() if self._by_label else ():
             found += self._by_label.get((pod.namespace, key, value), ())
         return [b for b in sorted(found) if protects(self._budgets[b], pod)]
 
     def budgets_of(self, pod: PodInfo) -> tuple[int, ...]:
-        """Returns the positions of the budgets that the pod's eviction counts against.
+        """Returns the positions of the budgets against which the pod's eviction counts.
 
-        A budget with the pod in status.disruptedPods is left out, because its status has already counted that eviction.
+        A budget that lists the pod in status.disruptedPods is left out, because its status has counted that eviction
+        already.
         """
         return tuple(b for b in self.protecting(pod) if pod.name not in self._budgets[b].status.disrupted_pods)
 
@@ -89,7 +90,7 @@ def amount(raw: IntOrString, of: int) -> int:
 
 
 def allowances(budgets: Sequence[PodDisruptionBudget], running: Iterable[PodInfo]) -> list[int]:
-    """Returns how many evictions each budget allows: by its status, else by its minAvailable or maxUnavailable.
+    """Returns the number of evictions that each budget allows: by its status, else by minAvailable or maxUnavailable.
 
     running: bound pods that are not terminating.
     """
@@ -102,9 +103,9 @@ def allowances(budgets: Sequence[PodDisruptionBudget], running: Iterable[PodInfo
 
 
 def _allowance(budget: PodDisruptionBudget, number: int) -> int:
-    """Returns how many evictions a budget allows, at least 0. number: running pods that it covers.
+    """Returns the number of evictions that a budget allows, at least 0. number: running pods that it covers.
 
-    Without status, minAvailable and maxUnavailable, one pod must stay.
+    If the budget has no status, minAvailable or maxUnavailable, it allows all evictions but one.
     """
     stated = budget.status.disruptions_allowed
     if stated is not None:
@@ -116,38 +117,39 @@ def _allowance(budget: PodDisruptionBudget, number: int) -> int:
     return max(0, number - 1)
 
 
-def standing_budgets(snapshot: Snapshot) -> tuple[Budget, ...]:
-    """Returns the budgets of a snapshot that have a selector, with the evictions that each allows before the round."""
+def snapshot_budgets(snapshot: Snapshot) -> tuple[Budget, ...]:
+    """Returns the budgets of a snapshot that have a selector, with the number of evictions that each allows
+    initially."""
     budgets = [one for one in snapshot.budgets if selects(one)]
     running = (pod for pod in snapshot.pods.values() if pod.bound and not pod.pod.metadata.deletion_timestamp)
     return tuple(map(Budget, budgets, allowances(budgets, running)))
 
 
 def budgets_of(draft: Draft) -> tuple[Budget, ...]:
-    """Returns the budgets with the evictions that each still allows on a draft (`BudgetsLeft.on`)."""
+    """Returns the budgets with the number of evictions that each still allows on a draft (`BudgetsLeft.on`)."""
     return BudgetsLeft(draft.snapshot).on(draft)
 
 
 class BudgetsLeft:
-    """The budgets of a snapshot, with the evictions that each still allows on a draft of it.
+    """The budgets of a snapshot, and how many evictions each still allows on a draft of the snapshot.
 
-    Which budgets cover a pod is cached, because one search asks for many drafts.
+    The budgets of each pod are cached, because one search queries them for many drafts.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._pods = snapshot.pods
-        self._standing = standing_budgets(snapshot)
-        self._index = BudgetCover([one.budget for one in self._standing])
+        self._before = snapshot_budgets(snapshot)
+        self._index = BudgetCover([one.budget for one in self._before])
         self._leaving: dict[str, tuple[int, ...]] = {}
         self._coming: dict[str, list[int]] = {}
 
     def on(self, draft: Draft) -> tuple[Budget, ...]:
-        """Returns the budgets with the evictions that each still allows on a draft.
+        """Returns the budgets with the number of evictions that each still allows on a draft.
 
-        Evictions of covered pods reduce the number. Placements of covered pods replace evicted ones, so they raise it
-        again, but never above its value before the round.
+        Evictions of covered pods reduce the number. Placements of covered pods replace evicted pods, so they raise it
+        again, but never above its initial value.
         """
-        known = self._standing
+        known = self._before
         if not known or not draft.evicted:
             return known
         gone, come = Counter[int](), Counter[int]()
@@ -163,7 +165,7 @@ class BudgetsLeft:
         )
 
     def budgets_of(self, pod: PodInfo) -> tuple[int, ...]:
-        """Returns the positions of the budgets that a pod's eviction counts against (`BudgetCover.budgets_of`)."""
+        """Returns the positions of the budgets against which a pod's eviction counts (`BudgetCover.budgets_of`)."""
         found = self._leaving.get(pod.key)
         if found is None:
             found = self._leaving[pod.key] = self._index.budgets_of(pod)
@@ -171,9 +173,9 @@ class BudgetsLeft:
 
 
 def forbid(budgets: Sequence[Budget], victims: Iterable[PodInfo]) -> bool:
-    """Returns True if the eviction API would reject some of these pods, evicted together.
+    """Returns True if the eviction API would reject at least one of these pods, evicted together.
 
-    It rejects pods beyond what a budget allows, and every pod with an eviction that counts against several budgets.
+    It rejects evictions beyond the number that a budget allows. It also rejects each pod that several budgets cover.
     """
     index = BudgetCover([one.budget for one in budgets])
     counting = [index.budgets_of(pod) for pod in victims]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The capacity of nodes in the CP-SAT model of victims (preemption.md 6 (2)).
+"""The capacity of nodes as constraints of the CP-SAT model of victims (docs/rules/preemption.md 6 (2)).
 
-Per node and resource: requests of new pods and of moved pods that return <= free amount + amounts that victims free. To
-keep the model small, a resource of a node is left out if no load can exceed it, or if another is always exceeded first.
-Consolidation also needs the constraints on where moved pods may return.
+For each node and resource: requests of new pods and of returning pods <= free amount + amount that victims free. A
+returning pod is a pod that consolidation moves and places again. To keep the model small, the constraint of a resource
+is left out if requests cannot exceed it, or if the constraint of another resource always implies it. For consolidation,
+the module also adds the constraints on the nodes to which pods may return.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from koordpy.preemption.selection.victim_choice import Choices, MovedKind, Rejoi
 
 
 class FreedCapacity:
-    """Adds the capacity of nodes to a model of victims: free amounts, amounts that victims free, pods that return."""
+    """Adds the capacity of nodes to a model of victims; with consolidation also the pods that return."""
 
     def __init__(
         self,
@@ -27,18 +28,18 @@ class FreedCapacity:
         of_unit: Mapping[int, Sequence[int]],
         unit: Callable[[int, int], list[Term]],
     ) -> None:
-        """at: (shape, node) -> variable of new pods. of_unit: unit that represents its kind -> the unit's options.
-        unit: (unit, amount) -> the terms that the chosen units of its kind add to a sum."""
+        """at: (shape, node) -> variable: number of new pods. of_unit: unit that represents its kind -> the unit's
+        options. unit: called with (unit, amount), returns the terms that the chosen units of this kind add to a sum."""
         self.model, self._choices, self._room, self._at = model, choices, capacity, at
         self._of_unit, self._unit = of_unit, unit
         self.back: dict[MovedKind, dict[int, cp_model.IntVar]] = {}
-        """Kind of moved pods -> node -> variable of its pods that return there."""
+        """Kind of moved pods -> node -> variable: number of its pods that return there."""
         self._limit()
 
     def _limit(self) -> None:
-        """Adds the capacity of each node, per column: requests are at most the free and freed amounts.
+        """Adds, for each node and column: requests are at most the sum of free and freed amounts.
 
-        Columns that no load can exceed, or never before another column, are left out.
+        A column is left out if requests cannot exceed it, or if the constraint of another column implies it.
         """
         problem = self._choices.problem
         # `_relief`: node -> (unit, amounts that it frees there)
@@ -60,9 +61,9 @@ class FreedCapacity:
                 asked = [(var, amount) for var, request, _ in load for c, amount in request if c == column]
                 most = sum(amount * number for _, request, number in load for c, amount in request if c == column)
                 free = int(problem.free[node, column])
-                if most <= free:  # no load can exceed it
+                if most <= free:  # requests cannot exceed it
                     continue
-                if any(  # another column always binds first
+                if any(  # the constraint of another column implies it
                     other not in implied
                     and (column, other) in times
                     and self._looser(node, column, other, *times[column, other])
@@ -75,17 +76,18 @@ class FreedCapacity:
                 if free >= 0:
                     self.model.add(linear([*asked, *freed]) <= free)
                     continue
-                # an overcommitted node: victims must cover the deficit only if it gets a pod at all
+                # an overcommitted node: only if it gets a pod, victims must free the deficit, too
                 some = self.model.new_bool_var("")
                 for var, _ in asked:
                     self.model.add(var <= 0).only_enforce_if(~some)
                 self.model.add(linear([*asked, *freed]) <= free).only_enforce_if(some)
 
     def _looser(self, node: int, column: int, other: int, weight: int, each: int) -> bool:
-        """Returns True if, for any set of victims, the column `other` of a node binds before the column `column`.
+        """Returns True if the constraint of column `other` on a node implies that of `column`, for every set of
+        victims.
 
-        That is so if free and freed amounts of `column` are at least weight / each times those of `other`, because no
-        pod requests more than that ratio (`_implied`).
+        No pod requests more of `column` than weight / each times its request of `other` (`_implied`). So it is implied
+        if the free and freed amounts of `column` are at least weight / each times those of `other`.
         """
         free = self._choices.problem.free[node]
         rooms = [dict(enumerate(free.tolist())), *(frees for _, frees in self._relief.get(node, ()))]
@@ -94,9 +96,9 @@ class FreedCapacity:
         )
 
     def _returns(self, loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]]) -> None:
-        """Adds the pods that are placed again, as variables by kind and node.
+        """Adds the pods that are placed again, as variables by kind and node, to `loads`.
 
-        Pods of a kind request the same, so it does not matter which unit a returning pod belongs to.
+        Pods of a kind have equal requests, so it does not matter to which unit a returning pod belongs.
         """
         moved: dict[MovedKind, list[Term]] = {}
         for u, parts in enumerate(self._choices.returns):
@@ -112,7 +114,7 @@ class FreedCapacity:
             self._rejoin(one)
 
     def _rejoin(self, one: Rejoin) -> None:
-        """Adds the constraints on the nodes of a GangGroup's members, which apply if any member moves (`moved`)."""
+        """Adds the constraints on the nodes of a GangGroup's members. They apply if any member moves (`moved`)."""
         coming = [
             (node, var) for kind, here in self.back.items() if kind.group == one.group for node, var in here.items()
         ]
@@ -124,7 +126,7 @@ class FreedCapacity:
                 self.model.add_implication(var, moved)
         # a bound member stays on its node unless one of its units is chosen
         leaves = [(node, [term for u in units for term in self._unit(u, 1)]) for node, units in one.members]
-        # one domain (`chosen`) for all members: staying members are in it, or move, and pods return nowhere else
+        # all members are in one domain (`chosen`): a member that stays must be in it, and pods return only to it
         for domains in one.common:
             found = dict.fromkeys(d for node, _ in (*coming, *leaves) if (d := int(domains[node])) >= 0)
             chosen = {d: self.model.new_bool_var("") for d in found}
@@ -137,7 +139,7 @@ class FreedCapacity:
                     self.model.add(var == 0).only_enforce_if(~chosen[d])
                 else:
                     self.model.add(var == 0)
-        # members per domain: before the moves, less those that leave, plus those that return
+        # members per domain: before the moves, less the members that leave, plus the members that return
         for domains, k in one.multiples:
             inside: dict[int, list[Term]] = {}
             for node, var in coming:
@@ -151,9 +153,10 @@ class FreedCapacity:
 
 
 def _implied(requests: Iterable[tuple[tuple[int, int], ...]]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Returns (column, other) -> the maximum ratio, as (a, b), of a shape's request in a column to that in another.
+    """Returns (column, other) -> (a, b): the maximum of request in `column` / request in `other` over all shapes is a /
+    b.
 
-    Pairs without a ratio are missing: a shape requests only the first of the two columns (`implied_by`).
+    There is no entry if a shape requests `column` but not `other`.
     """
     every = [dict(request) for request in dict.fromkeys(requests)]
     columns = sorted({column for request in every for column in request})

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distributes the pods of a unit over nodes and domains, such that their victims are the least harmful.
 
-Source: preemption.md 5. Each node offers 0, 1, 2, ... pods at a cost. The table of a domain has the lowest cost for
-each number of pods in it. It is the min-plus sum of its children's tables, from the nodes up to the cluster. The
-levels that decide first (gangs broken, accelerators, pods, then goals 3 and 4 of a gather goal) fit one machine word.
-Priorities and level 9 are long numbers, so they are compared only among splits of equal words.
+Source: docs/rules/preemption.md 5. Each node has a lowest cost for 0, 1, 2, ... pods (an offer). The table of a domain
+has the lowest cost for each number of pods in the domain. It is computed from the tables of its children, for each
+number of pods over all splits (a min-plus convolution), from the nodes up to the cluster. The first levels (gangs
+broken, accelerators, pods, then goals 3 and 4 of a gather goal) are packed into one 64-bit word. The last levels (8:
+priorities, 9: importance) are long integers, so they are compared only among splits with equal words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,22 +19,22 @@ from koordpy.plan.limits import GATHERED_VICTIMS_STEPS
 from koordpy.preemption.selection.node_covers import LEVEL_BITS, Unwieldy
 
 Words = NDArray[np.int64]
-"""[pods] the word of the cheapest way to take that many pods. A word packs the levels that decide first, the most
-important in the highest bits, so that words add up and compare like the levels."""
+"""[pods] index m has the word of the cheapest way to place m pods. A word packs the first levels, the most important in
+the highest bits, so that words can be added, and compare like the levels."""
 _NEVER = 1 << 61
-"""The word of a number of pods that a domain cannot take. The sum of two is still below 1 << 63."""
+"""The word for a number of pods that a domain cannot take. The sum of two such words is still below 1 << 63."""
 _BITS = 60
 """Maximum number of bits of a word, so that every word is below `_NEVER`."""
 
 Early = tuple[int, int, int]
-"""Levels 3 to 5 of a cost: (gangs broken, accelerators in hundredths, pods)."""
+"""Levels 3 to 5 of a cost: (gangs broken, accelerators in hundredths of a device, pods)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
-    """What one node offers, by the number of pods that it takes: entry m is for m pods, from 0 on.
+    """The cheapest victims of one node for each number of pods: index m is for m pods, from 0 on.
 
-    costs: the lowest cost. taken: the chosen options.
+    costs: the lowest cost. taken: the options that are evicted.
     """
 
     costs: tuple[int, ...]
@@ -47,26 +48,26 @@ class _Domain:
     children: list[int] = field(default_factory=list)
     """Child domains with offers."""
     tables: list[Words] = field(default_factory=list)
-    """Table of the first 0, 1, 2, ... children together."""
+    """Index k has the table of the first k children together."""
     own: Words = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    """Table of the domain: that of all children, with the gather goals of the domain added."""
+    """Table of the domain: that of all children together, with the gather goals of the domain added."""
     late: dict[int, int] = field(default_factory=dict)
-    """Number of pods -> levels 8 and 9 of the best split."""
+    """Number of pods -> levels 8 and 9 of the best split over the children."""
     split: dict[int, list[int]] = field(default_factory=dict)
-    """Number of pods -> pods that each child takes in the best split."""
+    """Number of pods -> number of pods in each child, in the best split."""
 
 
 class Gathered:
-    """The cheapest way to place `number` pods in one of the regions, with gather goals if there are any.
+    """Finds the cheapest way to place `number` pods in one of the regions, with gather goals if the gang has any.
 
-    Raises `Unwieldy` if the numbers do not fit a word, or if too many splits are equal.
+    Raises `Unwieldy` if the numbers do not fit a word, or if too many splits have equal words.
     """
 
     def __init__(
         self, problem: Problem, regions: Sequence[int], offers: Mapping[int, NodeOffer], number: int, *, late: int
     ) -> None:
-        """regions: domains of the hard layer; the cluster without one. offers: by node. late: number of bits of a cost
-        below levels 3 to 5."""
+        """regions: domains of the hard layer; only the cluster if there is no hard layer. offers: by node. late: number
+        of bits of a cost below levels 3 to 5."""
         self.problem, self.regions, self.number = problem, regions, number
         self.tree, self.offers = problem.tree, offers
         self._below = (1 << late) - 1
@@ -83,9 +84,9 @@ class Gathered:
     def _widths(self) -> None:
         """Computes the number of bits of each part of a word. Raises `Unwieldy` if they do not fit.
 
-        The levels are divided by their greatest common divisors. With a gather goal, the goals are below the levels:
-        for each layer the pods of pipeline groups that are not whole in a domain (goal 3), then for each layer the
-        number of used domains (goal 4).
+        To save bits, each level is divided by the greatest common divisor of its values. With a gather goal, the goals
+        are in the bits below the levels. First, for each layer, the pods in pipeline groups that span domains (goal 3);
+        then, for each layer, the number of used domains (goal 4).
         """
         every = self._early.values()
         most = [sum(max(part[i] for part in early) for early in every) for i in range(3)]
@@ -102,14 +103,14 @@ class Gathered:
         self.broken = [1 << goal * (depth + groups - level) if groups else 0 for level in range(depth + 1)]
 
     def _word(self, early: Early) -> int:
-        """Returns levels 3 to 5 as a word, in steps of `scale`, with the goals at 0."""
+        """Returns levels 3 to 5 as a word, each divided by its `scale`, with zero in the bits of the goals."""
         return sum(part // step << shift for part, step, shift in zip(early, self.scale, self.shifts, strict=True))
 
     def _with_goals(self, level: int, table: Words) -> Words:
-        """Returns a domain's table with goals 3 and 4 added.
+        """Returns a domain's table with goals 3 and 4 of the domain added.
 
-        Goal 4: the domain is used by any number of pods above 0. Goal 3: the pods beyond a multiple of the group size
-        are in a group that is not whole in the domain.
+        Goal 4 adds one used domain for any number of pods above 0. Goal 3 adds the pods beyond a multiple of the group
+        size, because their pipeline group is not whole in the domain.
         """
         key = level, table.tobytes()
         found = self._owned.get(key)
@@ -125,7 +126,7 @@ class Gathered:
         return found
 
     def _merge(self, left: Words, right: Words) -> Words:
-        """Returns the table of two children together: for each m, the lowest sum over the ways to split m pods."""
+        """Returns the table of two children together: for each m, the lowest sum over all splits of m pods."""
         key = left.tobytes(), right.tobytes()
         known = self._merged.get(key)
         if known is not None:
@@ -163,8 +164,8 @@ class Gathered:
     def solve(self) -> list[int] | None:
         """Returns the chosen options; None if no region can take all pods.
 
-        First finds the lowest levels 3 to 5 within the regions. Among the domains that reach these levels, then chooses
-        by the gather goals 1 to 4, then by levels 8 and 9. Without a gather goal only the regions are compared.
+        First the lowest levels 3 to 5 within the regions are found. Then, among the domains that reach these levels,
+        the gather goals 1 to 4 decide, then levels 8 and 9. Without a gather goal only the regions are compared.
         """
         # (level, domain) -> word of all pods in the domain
         reached = {
@@ -181,7 +182,7 @@ class Gathered:
         ready = [
             key for key, word in reached.items() if word >> self.goals == least and (self.problem.gather or key in hard)
         ]
-        # goal 1 the lowest layer, goal 2 the most attracting pods, goals 3 and 4 by the word, then levels 8 and 9
+        # goal 1: the lowest layer; goal 2: the most attracting pods; goals 3 and 4: in the word; then levels 8 and 9
         lowest = max(level for level, _ in ready)
         ready = [key for key in ready if key[0] == lowest]
         pull = {key: self._attraction(*key) for key in ready}
@@ -195,12 +196,13 @@ class Gathered:
         return out
 
     def _attraction(self, level: int, domain: int) -> tuple[int, ...]:
-        """Returns the attracting pods in a domain and in each domain above it, from the domain upwards."""
+        """Returns the number of attracting pods in a domain and in each domain above it, starting with the domain
+        itself."""
         levels, attract = self.tree.levels, self.problem.attract
         return tuple(int(levels[n].sums(attract)[d]) for n, d in self.tree.upwards(level, domain))
 
     def _late(self, level: int, domain: int, m: int) -> int:
-        """Returns the lowest levels 8 and 9 of m pods in a domain, among the splits with the lowest words."""
+        """Returns the lowest levels 8 and 9 for m pods in a domain, over the splits with the lowest word."""
         if not m:
             return 0
         if level == self.tree.depth:
@@ -211,11 +213,11 @@ class Gathered:
         return one.late[m]
 
     def _split(self, level: int, one: _Domain, m: int) -> None:
-        """Finds the best split of m pods over the children of a domain, among the splits with the lowest words.
+        """Finds the best split of m pods over the children of a domain, among the splits with the lowest word.
 
         Stores the split and its levels 8 and 9 in the domain. Raises `Unwieldy` after `GATHERED_VICTIMS_STEPS` splits.
         """
-        # backwards: which numbers of pods each child may take in a split with the lowest word
+        # backwards: the numbers of pods that each child has in any split with the lowest word
         own = [self.domains[level + 1][child].own for child in one.children]
         wanted: list[list[int]] = [[] for _ in range(len(own) + 1)]
         ways: list[dict[int, list[int]]] = [{} for _ in own]
@@ -233,7 +235,7 @@ class Gathered:
                 ways[at][total] = best
                 coming.update(total - k for k in best)
             wanted[at] = sorted(coming)
-        # forwards: among these, the lowest levels 8 and 9 of the first children together
+        # forwards: over these splits, the lowest levels 8 and 9 of the first children together
         known: dict[int, int] = {0: 0}
         taken: list[dict[int, int]] = []
         for at, child in enumerate(one.children):
@@ -244,7 +246,7 @@ class Gathered:
                 now[total], chosen[total] = min(costs)
             known = now
             taken.append(chosen)
-        # backwards again: the numbers of the best split
+        # backwards again: the numbers of pods in the best split
         one.late[m] = known[m]
         split, left = [], m
         for chosen in reversed(taken):
@@ -253,7 +255,7 @@ class Gathered:
         one.split[m] = split[::-1]
 
     def _take(self, level: int, domain: int, m: int, out: list[int]) -> None:
-        """Appends the options for m pods in a domain to `out`."""
+        """Appends to `out` the options that are evicted for m pods in a domain."""
         if not m:
             return
         if level == self.tree.depth:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows by sums alone that even all eligible victims would free too little, with the numbers for the message.
 
-Source: preemption.md 6 (1). The sums are upper bounds: all eligible victims are gone, as far as quotas allow, and the
-free amounts of all nodes are added up. So a placement that the sums forbid is infeasible. A placement that they allow
-may still be infeasible.
+Source: docs/rules/preemption.md 6 (1). The sums are upper bounds: all eligible victims are evicted, as far as quotas
+allow, and the free amounts of all nodes are added up. So a placement that the sums forbid is infeasible. A placement
+that the sums allow may still be infeasible.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,18 +20,19 @@ from koordpy.preemption.selection.victim_choice import Choices, Terms
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Why placement is infeasible: one resource, or slots for pods, are too few even with every victim gone."""
+    """Why placement is infeasible: of one resource, or of slots for pods, there is too little even with every victim
+    evicted."""
 
     resource: str
-    """Name of the resource, in which amounts are given; empty if slots for pods are lacking."""
+    """Name of the resource in which the amounts are given; empty if slots for pods are lacking."""
     needed: int
     """What all pending members request; for slots, the number of pods of one shape."""
     free: int
-    """What is free without evictions."""
+    """Amount that is free without evictions."""
     reclaimable: int
-    """What the victims would free in addition. For slots instead: all slots with every victim gone."""
+    """Additional amount that the victims would free. If slots are lacking: all slots with every victim evicted."""
     place: str = ""
-    """Layer and path of the region that lacks least; empty for the whole cluster."""
+    """Layer and path of the region that lacks the least; empty for the whole cluster."""
 
     @property
     def text(self) -> str:
@@ -45,7 +46,7 @@ class Lack:
 
 
 def freed_by(choices: Choices, units: Iterable[int]) -> Ints:
-    """Returns [nodes, columns]: free amounts once some units are gone.
+    """Returns [nodes, columns]: the free amounts once some units are evicted.
 
     A pod that is in two of the units is counted twice, so the amounts are upper bounds.
     """
@@ -58,10 +59,10 @@ def freed_by(choices: Choices, units: Iterable[int]) -> Ints:
 
 
 def sums_allow(choices: Choices, units: Iterable[int]) -> bool:
-    """Returns True if, once some units are gone, one region has enough slots and resources for all pending members.
+    """Returns True if, with some units evicted, one region has enough slots and resources for all pending members.
 
-    Regions are the domains of the hard layer; without one, the cluster. False is a proof that no placement exists. True
-    proves nothing: slots are counted for each shape alone, and resources of all nodes are added up.
+    Regions are the domains of the hard layer; without a hard layer, the cluster. False is a proof that no placement
+    exists. True proves nothing: slots are counted for each shape alone, and resources are added up over nodes.
     """
     problem = choices.problem
     freed, level = freed_by(choices, units), problem.tree.levels[problem.hard]
@@ -77,11 +78,11 @@ def sums_allow(choices: Choices, units: Iterable[int]) -> bool:
 
 
 def most_freed(choices: Choices) -> dict[int, int]:
-    """Returns column -> upper bound on what all victims free of the column, as far as limits of quotas allow evictions.
+    """Returns column -> upper bound of what all victims together free in it, as limits of quotas restrict evictions.
 
-    A column is only in the result if its bound is below the sum of all options.
+    A column is only in the result if its bound is below the sum over all options.
     """
-    # each bound: alternatives (terms, most); a crossing allows its excess, less 1, and one whole unit more
+    # each bound: alternatives of (terms, most). A crossing allows usage above the entitlement - 1, and one whole unit
     bounds: list[tuple[tuple[Terms, int], ...]] = [
         ((limit.terms, limit.most),) for limit in choices.limits if limit.most is not None and not limit.when
     ]
@@ -107,7 +108,7 @@ def most_freed(choices: Choices) -> dict[int, int]:
             inside = {o for terms, _ in bound for o, _ in terms if o in every}
             caps.append((inside, max(_most_within(terms, room, inside, every) for terms, room in bound)))
         whole = sum(every.values())
-        # for nested sets of quotas: wide sets first, or narrow sets first
+        # the sets of nested quotas overlap: try wide sets first, and narrow sets first
         least = min(_disjoint_bound(caps, every, widest=widest) for widest in (True, False))
         if least < whole:
             out[column] = least
@@ -115,10 +116,10 @@ def most_freed(choices: Choices) -> dict[int, int]:
 
 
 def _most_within(terms: Terms, room: int, inside: set[int], frees: Mapping[int, int]) -> int:
-    """Returns an upper bound on what options free of a column while the sum of their terms is at most `room`.
+    """Returns an upper bound of what options free in a column while the sum of their terms is at most `room`.
 
-    inside: the options that count. frees: option -> amount of the column. The bound is the room times the best ratio of
-    amount to term.
+    inside: the options that count. frees: option -> amount of the column. The bound is `room` times the highest ratio
+    of amount to term.
     """
     amounts = {o: amount for o, amount in terms if amount > 0}
     free_of_it = sum(frees[o] for o in inside if o not in amounts)
@@ -131,9 +132,10 @@ def _most_within(terms: Terms, room: int, inside: set[int], frees: Mapping[int, 
 
 
 def _disjoint_bound(caps: Sequence[tuple[set[int], int]], frees: Mapping[int, int], *, widest: bool) -> int:
-    """Returns an upper bound on what all options free, from bounds on sets of options.
+    """Returns an upper bound of what all options free, from bounds of sets of options.
 
-    Bounds of sets that are disjoint add up. A set that overlaps an earlier set is skipped. caps: (set, its bound).
+    Bounds of disjoint sets are added; a set that overlaps an earlier set is skipped. caps: (set, its bound). widest:
+    True to start with the largest set, False with the smallest.
     """
     left, total = set(frees), 0
     for inside, most in sorted(caps, key=lambda cap: len(cap[0]), reverse=widest):
@@ -146,10 +148,10 @@ def _disjoint_bound(caps: Sequence[tuple[set[int], int]], frees: Mapping[int, in
 def lacking(
     problem: Problem, relief: Ints, names: tuple[str, ...], most: Mapping[int, int] | None = None
 ) -> Lack | None:
-    """Returns what is lacking for all pending members, in the region that lacks least; None if a region has enough.
+    """Returns what all pending members lack, in the region that lacks the least; None if a region has enough.
 
-    relief: [nodes, columns] amounts that all victims free. names: resource of each column. most: column -> lower upper
-    bound on what all victims free of it (`most_freed`).
+    relief: [nodes, columns] amounts that all victims free. names: resource of each column. most: column -> a tighter
+    upper bound of what all victims free in it (`most_freed`).
     """
     tree, level = problem.tree, problem.hard
     regions = hard_regions(problem)
@@ -170,7 +172,7 @@ def lacking(
 
 
 def _size_of_lack(lack: Lack) -> tuple[bool, int]:
-    """Returns a sort key: lacking resources before lacking slots, then the amount that is lacking."""
+    """Returns a sort key: lacking resources before lacking slots, then the smaller lacking amount first."""
     return not lack.resource, lack.needed - lack.free - (lack.reclaimable if lack.resource else 0)
 
 
@@ -186,8 +188,9 @@ def _in_region(
 ) -> Lack | None:
     """Returns what is lacking in one region; None if the sums allow all pending members there.
 
-    room: the problem with the capacity of all victims free. nodes: those of the region. allowed: [nodes] above 0 where
-    a shape may be placed. Resources are tried by name, then slots by shape. Column 0 counts pods, so slots cover it.
+    room: the problem with all victims evicted. nodes: the nodes of the region. allowed: [nodes] above 0 where a shape
+    may be placed. Resources are tried in order of their names, then slots in order of shapes. Column 0 counts pods, so
+    the test of slots covers it.
     """
     inside = allowed[nodes] > 0
     for column, need in sorted(

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cheapest victims on one node that free given amounts there: a knapsack by dynamic programming over the amounts.
 
-The cost of a set is one integer that contains the cost levels 3 to 5, 8 and 9. So the lowest integer is the best set,
-and the costs of several nodes can be added. The result is exact for any number of resources. Amounts are counted in
-steps, the greatest common divisor of what units free. The number of states grows with the lacking amounts in steps.
+The cost of a set is one integer that contains the cost levels 3 to 5, 8 and 9. So the set with the lowest integer is
+the best, and costs of several nodes can be added. The result is exact for any number of resources. Amounts are counted
+in steps, the greatest common divisor of the amounts that units free. The number of states grows with the lacking
+amounts in steps.
 
 A plain pod takes the cheapest cover of one node (`search/single_pod.py`), a gang the cheapest covers of several nodes
-(`counted_victims.py`). Both build their items here.
+(`counted_victims.py`). Both use `ItemBuilder` to make the items of the knapsack.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,13 +20,13 @@ from koordpy.plan.limits import NODE_COVER_COMBINATIONS, NODE_COVER_STATES
 from koordpy.preemption.selection.victim_choice import UnitFigures
 
 LEVEL_BITS = 64
-"""Bits of each level in a cost: enough for the sum of a level over all units."""
+"""Bits of each level in a cost: enough for the sum of the level over all units."""
 _SHIFT = 1 << 31
-"""Added to each pod's priority, which may be negative, so that the sum is not."""
+"""Added to the priority of each pod, so that the sum of priorities is never negative."""
 
 
 class Item(NamedTuple):
-    """A victim unit on one node."""
+    """A victim unit on one node, as an item of the knapsack."""
 
     option: int
     frees: tuple[int, ...]
@@ -33,7 +34,7 @@ class Item(NamedTuple):
     cost: int
     """Levels 3 to 5, 8 and 9, the first in the highest bits."""
     gang: int = -1
-    """Number that the core and the surplus of a gang share, because they exclude each other; -1 for none."""
+    """Number of the unit's gang, equal for its core and its surplus units, which exclude each other; -1 for no gang."""
     core: bool = False
     """True if the unit is the core of its gang."""
 
@@ -45,7 +46,7 @@ class ItemBuilder:
         """columns: the requested resources, in the order of `Item.frees`. width: upper bound of the ranks of units."""
         self._columns, self._width = columns, width
         self._known: dict[tuple[tuple[int, int], ...], tuple[int, ...]] = {}
-        """What units free on a node -> the same by `columns`; a cache, because most units free equal amounts."""
+        """Cache: amounts that a unit frees on a node by column -> the same amounts in the order of `columns`."""
 
     def item(self, option: int, unit: UnitFigures, node: int, *, rank: int, gang: int = -1) -> Item:
         """Returns a unit as an item of a node.
@@ -56,14 +57,14 @@ class ItemBuilder:
         if (frees := self._known.get(held)) is None:
             amounts = dict(held)
             frees = self._known[held] = tuple([amounts.get(column, 0) for column in self._columns])
-        # level 9 is one bit per unit, so sparing a unit outweighs sparing all less important ones
+        # level 9 is one bit per unit, so sparing a unit outweighs sparing all less important units together
         early = (unit.breaks << LEVEL_BITS | unit.devices) << LEVEL_BITS | unit.pods
         cost = (early << LEVEL_BITS | unit.priorities + _SHIFT * unit.pods) << self._width | 1 << rank
         return Item(option, frees, cost, gang, bool(unit.breaks))
 
 
 Cover = tuple[int, tuple[int, ...]]
-"""A set of units that frees enough: (cost, options)."""
+"""A set of units that frees enough: (its cost, its options)."""
 
 
 class Unwieldy(Exception):
@@ -73,12 +74,13 @@ class Unwieldy(Exception):
 class NodeCovers:
     """The cheapest sets of units of one node, for all amounts up to `most`.
 
-    Raises `Unwieldy` above `NODE_COVER_STATES` states or `NODE_COVER_COMBINATIONS` combinations of broken gangs.
+    Raises `Unwieldy` if there are more than `NODE_COVER_STATES` states, or more than `NODE_COVER_COMBINATIONS`
+    combinations of broken gangs.
     """
 
     def __init__(self, items: Sequence[Item], most: Sequence[int]) -> None:
         """most: the largest amounts that will be requested, in the order of `Item.frees`."""
-        # amounts in steps: per column the step is the greatest common divisor of what units free
+        # amounts in steps: the step of a column is the greatest common divisor of the amounts that units free in it
         asked = [c for c, amount in enumerate(most) if amount > 0]
         equal: dict[tuple[int, ...], list[Item]] = {}
         for item in items:
@@ -91,10 +93,10 @@ class NodeCovers:
             steps = tuple([frees[c] // self._scale[c] for c in self._columns])
             if any(steps):
                 kinds.setdefault(steps, []).extend(some)
-        # units that free equal steps are taken cheapest first
+        # of units that free equal steps, the cheaper ones are chosen first
         for alike in kinds.values():
             alike.sort(key=attrgetter("cost"))
-        # core and surplus of a gang exclude each other: each combination of broken gangs is solved by itself
+        # core and surplus of a gang exclude each other, so each combination of broken gangs is solved separately
         cores = {item.gang for alike in kinds.values() for item in alike if item.core}
         if 1 << len(cores) > NODE_COVER_COMBINATIONS:
             raise Unwieldy
@@ -106,12 +108,12 @@ class NodeCovers:
             }
             found += [(cost, taken, freed) for freed, (cost, taken) in self._sets(part).items()]
         self._found = sorted(found)
-        """(cost, options, steps freed per column), the cheapest first."""
+        """(cost, options, steps freed per column) of each set, the cheapest set first."""
 
     def _sets(self, kinds: Mapping[tuple[int, ...], Sequence[Item]]) -> dict[tuple[int, ...], Cover]:
-        """Returns steps freed per column, capped at the request -> the cheapest units that free them.
+        """Returns steps freed per column, capped at the request -> the cheapest units that free this much.
 
-        kinds: steps that a unit frees -> the units that free these steps, the cheapest first.
+        kinds: steps that a unit frees per column -> the units that free exactly these steps, the cheapest first.
         """
         states: dict[tuple[int, ...], Cover] = {(0,) * len(self._columns): (0, ())}
         for steps, alike in kinds.items():
@@ -130,9 +132,9 @@ class NodeCovers:
         return states
 
     def rising(self, every: Iterable[Sequence[int]]) -> list[Cover]:
-        """Returns the cheapest units for each of some lacking amounts, which must not decrease.
+        """Returns the cheapest set of units for each of several lacking amounts, which must not decrease.
 
-        The list ends before the first amounts for which all units together are too few.
+        The list ends before the first amounts that all units together do not free.
         """
         out: list[Cover] = []
         found = iter(self._found)

@@ -25,39 +25,40 @@ class Way(StrEnum):
     """A way of choosing victims, in the order in which the ways are tried."""
 
     NODE = "node"
-    """A table of the cheapest victims of each node, for a plain pod. Results and metrics report it as COUNTING."""
+    """The cheapest victims of each node, for a plain pod (`single_pod.py`). Results and metrics report it as
+    COUNTING."""
     COUNTING = "counting"
-    """Dynamic programming."""
+    """Dynamic programming over nodes and domains, without a solver (`counted_victims.py`)."""
     MODEL = "model"
-    """CP-SAT."""
+    """CP-SAT (`victims_model.py`)."""
     GREEDY = "greedy"
-    """All eligible units, less the units that a reprieve spares."""
+    """All eligible units, less the units that a reprieve spares (`reprieve.py`)."""
 
 
 EVERY_WAY = tuple(Way)
 
 
 class Guard(StrEnum):
-    """A protection that may withhold a plan which its rules allow (preemption.md 3.1, 3.4, 3.7).
+    """A protection that may prevent a plan which its rules allow (docs/rules/preemption.md 3.1, 3.4, 3.7).
 
-    Also the reason in metrics.
+    The value is also the reason in metrics.
     """
 
     SHARE = "share"
-    """Another tenant would be left with less than its share (`preemption.acrossUsers`)."""
+    """The plan would leave another tenant with less than its share (`preemption.acrossUsers`)."""
     SURPLUS = "surplus"
-    """Members above minMember break no gang (`preemption.surplusVictims`)."""
+    """The plan would break a gang to place members above minMember (`preemption.surplusVictims`)."""
     HARM = "harm"
     """The victims hold too many accelerators for what the plan places (`protection.maxHarm`)."""
     ENTITLEMENT = "entitlement"
-    """Consolidation does not move units of tenants within their entitlement. Moves are not evictions, so this guard is
-    in no metric."""
+    """Consolidation would move units of tenants within their entitlement. Moves are not evictions, so no metric counts
+    it."""
 
 
 WAIVABLE = (Guard.SURPLUS, Guard.HARM, Guard.ENTITLEMENT)
-"""Guards that a search may leave out, to find out whether a plan exists without them."""
+"""Guards that a search may ignore, to find out whether a plan exists without them."""
 WITHHOLDING = (Guard.SHARE, Guard.SURPLUS, Guard.HARM)
 """Guards that protect units from evictions."""
 
 NO_GUARD: frozenset[Guard] = frozenset()
-"""The default for the guards that a search leaves out: none."""
+"""The usual value for the guards that a search ignores: none."""

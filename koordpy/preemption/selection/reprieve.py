@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The greedy choice of victims: starts with a set that is large enough, then spares units, the most important first.
 
-Used if CP-SAT does not prove a choice in time (preemption.md 6 (2)). The result is inclusion-minimal: no unit of it can
-be spared alone. It evicts the least important units, but need not be the least harmful of all sets.
+Used if CP-SAT does not prove a choice in time (docs/rules/preemption.md 6 (2)). The result is inclusion-minimal: if any
+single unit of it is spared, the preemptor does not fit. It need not be the least harmful of all sets.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,13 +19,14 @@ Enough = Callable[[tuple[int, ...]], bool]
 def still_needed(every: Sequence[T], may_stay: Callable[[Sequence[T], Sequence[T]], bool]) -> list[T]:
     """Returns the victims that are still needed after a reprieve in the given order.
 
-    By bisection: half of the victims is spared at once if possible, so that few trials are needed if most are spared.
-    may_stay(part, rest): True if `part` can be spared while the victims `rest` are still evicted.
+    By bisection: half of the victims is spared at once if possible, so that few trials are needed if most victims are
+    spared. may_stay(part, rest): True if `part` can be spared while the victims `rest` are evicted.
     """
     needed: list[T] = []
 
     def settle(part: Sequence[T], later: Sequence[T]) -> None:
-        """Spares a part as a whole, or decides each half of it. later: victims after it, which are not decided yet."""
+        """Spares a part as a whole, or else decides each half of it. later: victims after it that are not decided
+        yet."""
         if not part or may_stay(part, (*needed, *later)):
             return
         if len(part) == 1:
@@ -42,17 +43,17 @@ def still_needed(every: Sequence[T], may_stay: Callable[[Sequence[T], Sequence[T
 def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple[int, ...]:
     """Returns a subset of `start` from which no option can be left out. start: options that are enough together.
 
-    The order of the reprieve: units with the most pods under PodDisruptionBudgets first, then by priority, gangs
-    broken, accelerators, pods and rank, the largest first.
+    The order in which units are spared: most pods under PodDisruptionBudgets, highest priority, most gangs broken, most
+    accelerators, most pods, highest rank.
     """
     taken = start
 
     def may_stay(_: Sequence[int], rest: Sequence[int]) -> bool:
-        """Returns True if the options `rest` are allowed and enough."""
+        """Returns True if the options `rest` satisfy all limits, and are enough for the preemptor."""
         return bool(rest) and keeps(choices, rest) and enough(tuple(sorted(rest)))
 
     def importance(o: int) -> tuple[int, ...]:
-        """Returns a sort key: the option that is spared first has the lowest key."""
+        """Returns the sort key of an option in the reprieve; the option that is spared first has the lowest key."""
         unit = choices.units[choices.options[o].unit]
         covered = sum(pods for _, pods in unit.budgets)
         return -covered, -unit.priority, -unit.breaks, -unit.devices, -unit.pods, -unit.rank
@@ -61,14 +62,15 @@ def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple
         needed = still_needed(sorted(taken, key=importance), may_stay)
         if len(needed) == len(taken):
             return tuple(sorted(needed))
-        # a limit that blocked the reprieve of one unit may be satisfied after the reprieve of a later unit
+        # a limit that excluded sparing one unit may be satisfied after a later unit was spared, so the reprieve repeats
         taken = tuple(needed)
 
 
 def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
-    """Returns the options, cheapest first, up to the number that is enough for the preemptor; empty if all are too few.
+    """Returns the cheapest options that are enough for the preemptor; empty if all options together are too few.
 
-    Options that a limit forbids together with cheaper ones are skipped. The number is found by bisection.
+    The options are sorted by cost, the cheapest first, and the shortest prefix that is enough is found by bisection. An
+    option is skipped if a limit forbids it together with cheaper options.
     """
     taken: list[int] = []
     units: set[int] = set()
@@ -80,7 +82,7 @@ def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
             units.add(unit)
 
     def holds(number: int) -> bool:
-        """Returns True if the first `number` options are allowed and enough."""
+        """Returns True if the first `number` options satisfy all limits, and are enough for the preemptor."""
         part = tuple(sorted(taken[:number]))
         return keeps(choices, part) and enough(part)
 
@@ -97,7 +99,7 @@ def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
 
 
 def no_good_set(choices: Choices, taken: Sequence[int], fits: Enough, *, most_trials: int) -> list[int]:
-    """Returns a large set of options with which the members still do not fit. It contains `taken`.
+    """Returns a large set of options that contains `taken` and with which the members still do not fit.
 
     So at least one option outside the set must be chosen: the larger the set, the stronger the no-good cut. Options are
     added cheapest first, without regard to limits, in chunks that double after a success and shrink after a failure.
@@ -126,10 +128,10 @@ def no_good_set(choices: Choices, taken: Sequence[int], fits: Enough, *, most_tr
 
 
 def _cheap_first(choices: Choices) -> list[int]:
-    """Returns all options, those of the cheapest units first."""
+    """Returns all options, sorted by the cost of their unit, the cheapest first."""
 
     def cost(o: int) -> tuple[int, ...]:
-        """Returns levels 1 to 3 for the unit alone, then its rank and rule."""
+        """Returns the sort key: levels 1 to 3 for the unit alone, then its rank and its rule."""
         option = choices.options[o]
         unit = choices.units[option.unit]
         covered = sum(pods > choices.budgets[b] for b, pods in unit.budgets)
@@ -139,15 +141,15 @@ def _cheap_first(choices: Choices) -> list[int]:
 
 
 class _RemainingSlack:
-    """What the limits of a choice still allow while options are taken one by one.
+    """What the limits of a choice still allow, while options are added one after another.
 
-    Conservative, because an option that is taken is never dropped: a limit with a condition (`when`) counts for all
-    options, and a branch of alternatives that one option violates is not used any more.
+    Conservative, because an added option is never removed again. A limit with a condition (`when`) counts as if the
+    condition were always true. A branch of an `Either` that one option violates is not used any more.
     """
 
     def __init__(self, choices: Choices) -> None:
         self._bounds = _Bounds(choices.limits, choices.crossings)
-        # options that alone leave a number of members that is no multiple of podCountMultiple
+        # options that alone leave a number of members that is not a multiple of podCountMultiple
         self._uneven = {
             o for one in choices.multiples for o, amount in one.terms if o in one.when and (one.have - amount) % one.k
         }
@@ -157,7 +159,7 @@ class _RemainingSlack:
         ]
 
     def take(self, o: int) -> bool:
-        """Returns True and counts the option if every limit allows it."""
+        """Adds an option and returns True if every limit allows it; else returns False."""
         if o in self._uneven or not self._bounds.allows(o):
             return False
         open_ = [[branch for branch in branches if branch.allows(o)] for _, branches in self._eithers]
@@ -172,21 +174,21 @@ class _RemainingSlack:
 
 
 class _Bounds:
-    """The remaining slack of upper limits and crossings."""
+    """What upper limits and crossings still allow."""
 
     def __init__(self, limits: Iterable[Limit], crossings: Sequence[Crossing]) -> None:
         bounded = [limit for limit in limits if limit.most is not None]
         self._left = [limit.most or 0 for limit in bounded]
-        """Amount that each limit still allows."""
+        """[limits] amount that each limit still allows."""
         self._asks: dict[int, list[tuple[int, int]]] = {}
         """Option -> (number of a limit, amount of the option in it)."""
         for number, limit in enumerate(bounded):
             for o, amount in limit.terms:
                 self._asks.setdefault(o, []).append((number, amount))
         self._rooms = [[room for _, room in crossing.resources] for crossing in crossings]
-        """Per crossing and resource, the usage above the entitlement."""
+        """[crossings][resources] usage above the entitlement."""
         self._crossed = [[(0, 0)] * len(rooms) for rooms in self._rooms]
-        """Per crossing and resource: (sum of the chosen amounts, largest chosen amount)."""
+        """[crossings][resources] (sum of the chosen amounts, largest chosen amount)."""
         self._crosses: dict[int, dict[int, list[int]]] = {}
         """Option -> number of a crossing -> amount of the option in each resource."""
         for number, crossing in enumerate(crossings):
@@ -196,7 +198,7 @@ class _Bounds:
                     here.setdefault(number, [0] * len(crossing.resources))[r] = amount
 
     def allows(self, o: int) -> bool:
-        """Returns True if an option may be chosen in addition."""
+        """Returns True if an option may be added."""
         if any(amount > self._left[number] for number, amount in self._asks.get(o, ())):
             return False
         return all(
@@ -205,14 +207,14 @@ class _Bounds:
         )
 
     def take(self, o: int) -> None:
-        """Counts an option."""
+        """Adds an option."""
         for number, sums in self._after(o).items():
             self._crossed[number] = sums
         for number, amount in self._asks.get(o, ()):
             self._left[number] -= amount
 
     def _after(self, o: int) -> dict[int, list[tuple[int, int]]]:
-        """Returns number of a crossing -> the entry of `_crossed` if an option is chosen in addition."""
+        """Returns number of a crossing -> its entry of `_crossed` if the option were added."""
         return {
             number: [
                 (taken + amount, max(largest, amount))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which running pods to evict for a pending unit (the preemptor), as plain numbers: the problem and its result.
+"""The choice of running pods to evict for a pending unit (the preemptor), as plain numbers: problem and result.
 
 `Choices` is the problem, `Choice` the result. A victim unit is a set of pods that are evicted together. An option is a
-unit under one rule that allows its eviction. A choice (`taken`) is a set of options. Protections of gangs, quotas and
-tenants are limits on sums over the chosen options (preemption.md 2, 3, 5). Nothing here knows labels or quotas. So the
-CP-SAT model, the counting shortcut and plain enumeration in tests can be compared level by level.
+unit under one rule that allows its eviction; a set of chosen options is called `taken`. Protections of gangs, quotas
+and tenants are limits on sums over the chosen options (docs/rules/preemption.md 2, 3, 5). This module knows no labels
+and no quotas. So the same problem can be solved by CP-SAT, by counting and, in tests, by enumeration, and the results
+can be compared level by level.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -22,14 +23,14 @@ from koordpy.placement.problem import Problem
 from koordpy.plan.round_plan import Proof, SolverRun
 
 Terms = tuple[tuple[int, int], ...]
-"""(option, amount) pairs: a sum over the chosen options. An option is a position in `Choices.options`."""
+"""((option, amount), ...): a sum over the chosen options. An option is a position in `Choices.options`."""
 
 
 class UnitFigures(msgspec.Struct, frozen=True):
-    """The numbers of one victim unit."""
+    """The numbers of one victim unit: what its eviction frees and costs."""
 
     frees: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    """(node, ((column of `problem.free`, amount), ...)) of each node on which the unit uses capacity."""
+    """((node, ((column of `problem.free`, amount), ...)), ...) for each node on which the unit uses capacity."""
     priority: int
     """Highest priority of the unit's pods."""
     pods: int
@@ -38,18 +39,22 @@ class UnitFigures(msgspec.Struct, frozen=True):
     priorities: int
     """Sum of the priorities of the unit's pods."""
     rank: int
-    """Unique position in the order of importance; larger is more important."""
+    """Unique position in the order of importance of all units; a larger rank is more important."""
     breaks: int = 0
     """Number of gangs that the eviction breaks: 1 for the core of a GangGroup, else 0."""
     budgets: tuple[tuple[int, int], ...] = ()
-    """(position of a PodDisruptionBudget in `Choices.budgets`, number of the unit's pods that it covers)."""
+    """((position of a PodDisruptionBudget in `Choices.budgets`, number of the unit's pods that it covers), ...)."""
     attracts: tuple[tuple[int, int], ...] = ()
-    """(node, number of the unit's pods there with the preemptor's network-topology-selector: they attract it)."""
+    """((node, number of the unit's pods there that attract the preemptor), ...). A pod attracts the preemptor if both
+    have the same network-topology-selector."""
 
 
 class Option(NamedTuple):
-    """A unit (position in `Choices.units`) under a rule (position in the order of rules). A unit that several rules
-    allow has an option for each. At most one is chosen, that of the earliest rule if possible."""
+    """A unit (position in `Choices.units`) under a rule (position in the order of rules).
+
+    A unit that several rules allow has one option for each of them. At most one of these is chosen, if possible that of
+    the earliest rule.
+    """
 
     unit: int
     rule: int
@@ -57,8 +62,10 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A condition: least <= sum(terms) <= most, where None is no bound. It applies if any option of `when` is chosen;
-    always, if `when` is empty."""
+    """The condition least <= sum(terms) <= most; a bound that is None does not apply.
+
+    It applies if any option of `when` is chosen; if `when` is empty, it always applies.
+    """
 
     terms: Terms
     most: int | None = None
@@ -70,10 +77,10 @@ class Limit:
 class RuntimeSteps:
     """The condition that a quota of the preemptor admits it, if victims in no quota raise the quota's runtime.
 
-    Such victims return capacity to the total that quotas share, and a larger total can raise the runtime, the amount
-    that the quota may use (quota-fairness.md 4). gives: amounts that options return to the total. terms: amounts that
-    they free in the quota itself. steps: (from, least) by rising `from`, the first one 0. The last step with `from` <=
-    sum(gives) applies: sum(terms) must reach its `least`.
+    Such victims return capacity to the total that quotas share. A larger total can raise the runtime, the amount that
+    the quota may use (docs/rules/quota-fairness.md 4). gives: amounts that options return to the total. terms: amounts
+    that options free in the quota itself. steps: ((from, least), ...) by ascending `from`, starting at 0. The last step
+    with `from` <= sum(gives) applies, and requires sum(terms) >= `least`.
     """
 
     gives: Terms
@@ -81,7 +88,7 @@ class RuntimeSteps:
     steps: tuple[tuple[int, int], ...]
 
     def holds(self, gives: int, terms: int) -> bool:
-        """Returns True if the quota admits the preemptor. gives, terms: sums of the chosen options."""
+        """Returns True if the quota admits the preemptor. gives, terms: sums over the chosen options."""
         least = self.steps[0][1]
         for start, needed in self.steps:
             if gives < start:
@@ -94,9 +101,10 @@ class RuntimeSteps:
 class Crossing:
     """The condition that a tenant is above its entitlement before each of its units is evicted.
 
-    Only the last unit may bring the tenant below, because a job cannot be divided. The largest unit counts as the last
-    one, so that the order of evictions does not matter. resources: (what options free, usage above the entitlement). If
-    any of the options is chosen, for at least one resource (sum of terms - largest chosen term) < that usage.
+    Only the last evicted unit may bring the tenant below its entitlement, because a job cannot be divided. The largest
+    unit counts as the last, so that the order of evictions does not matter. resources: ((amounts that options free,
+    usage above the entitlement), ...). If any of these options is chosen, at least one resource must satisfy sum of
+    terms - largest chosen term < usage above the entitlement.
     """
 
     resources: tuple[tuple[Terms, int], ...]
@@ -112,7 +120,10 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """If any of the options `when` is chosen, at least one branch must be satisfied. Without branches none may be."""
+    """If any of the options `when` is chosen, at least one branch must be satisfied.
+
+    No branches: none of `when` may be chosen.
+    """
 
     branches: tuple[Branch, ...]
     when: tuple[int, ...]
@@ -120,10 +131,13 @@ class Either:
 
 @dataclass(frozen=True, slots=True)
 class Multiple:
-    """podCountMultiple: of `have` members in a domain, a multiple of k must remain if any of `when` is chosen."""
+    """podCountMultiple in one domain: if any of `when` is chosen, the remaining members must be a multiple of `k`.
+
+    have: members in the domain without evictions.
+    """
 
     terms: Terms
-    """Number of the members that each option evicts."""
+    """((option, number of members in the domain that it evicts), ...)."""
     when: tuple[int, ...]
     """Options of surplus pods. A broken unit is evicted whole, so the condition does not apply to it."""
     have: int
@@ -133,7 +147,10 @@ class Multiple:
 @dataclass(frozen=True, slots=True)
 class Shortfall:
     """Cost level 6 of one leaf quota: by how much it falls below min(used before, min), in hundredths of accelerators.
-    This is max(0, sum(terms) - slack), with terms: accelerators that the options free in the quota."""
+
+    It is max(0, sum(terms) - slack). terms: accelerators that options free in the quota. slack: what may be freed
+    without a shortfall.
+    """
 
     terms: Terms
     slack: int
@@ -141,19 +158,22 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class MovedKind:
-    """A kind of pods that consolidation moves: evicts and places again. `Rejoin` restricts nodes of gang members."""
+    """Equal pods that consolidation moves: it evicts them and places them again.
+
+    `Rejoin` restricts nodes of gang members.
+    """
 
     request: tuple[tuple[int, int], ...]
-    """(column of `problem.free`, amount) that a pod of the kind requests."""
+    """((column of `problem.free`, amount), ...) that each pod of the kind requests."""
     nodes: tuple[int, ...]
-    """Node positions that accept pods of the kind."""
+    """Positions of the nodes that accept pods of the kind."""
     group: str = ""
     """Id of the pods' GangGroup; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Pods of a moved unit that must be placed again."""
+    """Pods of one kind of a moved unit, which must be placed again."""
 
     pods: int
     kind: MovedKind
@@ -161,39 +181,45 @@ class Return:
 
 @dataclass(frozen=True, eq=False)
 class Rejoin:
-    """Constraints on the nodes of a GangGroup's members (group: its id) once some have moved (preemption.md 3.4)."""
+    """Constraints on the nodes of a GangGroup's members (group: its id), if some of them move (preemption.md 3.4)."""
 
     group: str
     members: tuple[tuple[int, tuple[int, ...]], ...]
-    """(node, units) of each bound member. The member moves if any of these units is chosen."""
+    """((node, units), ...) for each bound member. The member moves if any of these units is chosen."""
     common: tuple[Ints, ...] = ()
-    """Arrays [nodes] of domains. After the moves, all members share one domain of each; -1: no member is allowed."""
+    """Arrays [nodes] with the domain of each node. After the moves, all members must be in one domain of each array.
+    -1: no member may be on the node."""
     multiples: tuple[tuple[Ints, int], ...] = ()
-    """([nodes] domain of each node, k): every domain must have a multiple of k members."""
+    """Pairs ([nodes] domain of each node, k): each domain must have a multiple of k members."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tie:
-    """An affinity or spread constraint of the preemptor, counted with all running pods present."""
+    """An affinity or spread constraint of the preemptor, counted with all running pods, and how evictions change the
+    counts."""
 
     interaction: Interaction
     leaving: tuple[tuple[tuple[int, int, int], ...], ...] = ()
-    """Per label of the constraint: (domain, unit, pods that the unit's eviction subtracts from the domain's count)."""
+    """For each label of the constraint: ((domain, unit, number of pods that the unit's eviction subtracts there),
+    ...)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """The input of every method: victims must be chosen such that all pending members of `problem` can be placed.
+    """The problem: choose victims such that all pending members of `problem` can be placed.
+
     An option is a position in `options`, a unit a position in `units`. limits, runtimes, crossings, eithers, multiples:
-    conditions on the options, which must all be satisfied. shortfalls: the cost of level 6, by quota."""
+    conditions on the options, which must all be satisfied. shortfalls: the cost of level 6, by quota.
+    """
 
     problem: Problem
     """The preemptor's placement problem. `problem.free` is the free capacity without evictions. `Shape.allowed` is 1
-    also on nodes where only victims block the shape."""
+    also on nodes from which only victims exclude the shape."""
     units: tuple[UnitFigures, ...]
     options: tuple[Option, ...]
     budgets: tuple[int, ...] = ()
-    """Evictions that each PodDisruptionBudget still allows; further evictions cost (level 1)."""
+    """Evictions that each PodDisruptionBudget still allows. Each further eviction is a violation, the cost of level
+    1."""
     limits: tuple[Limit, ...] = ()
     runtimes: tuple[RuntimeSteps, ...] = ()
     crossings: tuple[Crossing, ...] = ()
@@ -210,20 +236,24 @@ class Choices:
     rejoins: tuple[Rejoin, ...] = ()
     """Consolidation only: constraints on the new nodes of gang members."""
     lots: tuple[tuple[tuple[int, ...], int], ...] = ()
-    """(nodes, k): the number of the preemptor's pods on these nodes must be a multiple of k (whole blocks of NPUs)."""
+    """((nodes, k), ...): the number of the preemptor's pods on these nodes must be a multiple of k (whole blocks of
+    NPUs)."""
     one_of: tuple[tuple[int, ...], ...] = ()
-    """Sets of nodes: all of the preemptor's pods must be on nodes of one set. Empty if any node is allowed."""
+    """Sets of nodes: all of the preemptor's pods must be on the nodes of one set. Empty: any nodes."""
     told_apart: frozenset[int] = frozenset()
-    """Units that are not interchangeable although their numbers are equal, because filters depend on them, their
-    devices have names, or their pods are placed again."""
+    """Units that are not interchangeable with units of equal numbers. The reason is that filters depend on them, that
+    their devices have names, or that their pods are placed again."""
     deterministic_time: float = 2.0
-    """Limit of all solves together, in CP-SAT's deterministic units (`preemption.timeLimit`)."""
+    """Limit of all solves together, in the deterministic time of CP-SAT (`preemption.timeLimit`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The placement that the solver found together with a choice, for the dry run. places: (shape, node) -> pods of the
-    preemptor. returns: kind of moved pods -> new node -> pods; empty for evictions."""
+    """The placement that the solver found together with a choice; the dry run tries it.
+
+    places: (shape, node) -> number of pods of the preemptor. returns: kind of moved pods -> new node -> number of pods;
+    empty if victims are evicted.
+    """
 
     places: Mapping[tuple[int, int], int] = field(default_factory=dict)
     returns: Mapping[MovedKind, Mapping[int, int]] = field(default_factory=dict)
@@ -231,8 +261,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The result of a method: the chosen options; empty if no choice was found. proof: OPTIMAL if no choice has lower
-    cost levels 1 to 6, FEASIBLE if one may exist, INFEASIBLE if no choice exists, UNKNOWN if none was found in time."""
+    """The result of a method: the chosen options; empty if no choice was found.
+
+    proof: OPTIMAL if no choice has lower cost levels 1 to 6, FEASIBLE if such a choice may exist, INFEASIBLE if no
+    choice exists, UNKNOWN if no choice was found in time.
+    """
 
     options: tuple[int, ...]
     proof: Proof
@@ -241,18 +274,22 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A no-good cut: excludes the choice `taken`, which the dry run rejected, and all choices that evict the same units
-    of `relevant_units`, the units that the rejection depends on. Of interchangeable units, only the number matters."""
+    """A no-good cut, made after the dry run rejected the choice `taken`.
+
+    It excludes all choices that evict the same units of `relevant_units`, the units on which the rejection depends. Of
+    interchangeable units, only the number matters.
+    """
 
     taken: frozenset[int]
     relevant_units: tuple[int, ...]
     places: tuple[tuple[int, int], ...] = ()
-    """(shape, node): these choices are excluded only with a pod of the shape on the node. Empty: always."""
+    """((shape, node), ...): the cut applies only if a pod of the shape is on the node. Empty: the cut always
+    applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """New pods that one node would have to take together: ((shape, number of pods), ...)."""
+    """New pods that one node would have to take together. pods: ((shape, number of pods), ...)."""
 
     node: int
     pods: tuple[tuple[int, int], ...]
@@ -260,8 +297,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A constraint that the dry run found: one of some units must be evicted before a node takes a load. load: None if
-    the constraint applies to every placement."""
+    """A constraint that the dry run found: at least one of some units must be evicted before a node takes a load.
+
+    load: None if the constraint applies to every placement.
+    """
 
     units: tuple[int, ...]
     load: Load | None = None
@@ -272,7 +311,10 @@ Cost = tuple[int, ...]
 
 
 def keeps(choices: Choices, taken: Collection[int]) -> bool:
-    """Returns True if a set of options satisfies every limit and has no unit twice. Whether pods fit is not checked."""
+    """Returns True if a set of options satisfies every limit and contains no unit twice.
+
+    It does not check whether the preemptor's pods fit.
+    """
     chosen = set(taken)
     units = [choices.options[o].unit for o in chosen]
     if len(set(units)) < len(units):
@@ -290,7 +332,7 @@ def keeps(choices: Choices, taken: Collection[int]) -> bool:
 
 
 def _are_satisfied(limits: Iterable[Limit], crossings: Iterable[Crossing], chosen: set[int]) -> bool:
-    """Returns True if the chosen options satisfy all of these limits and crossings."""
+    """Returns True if the chosen options satisfy all given limits and crossings."""
     for limit in limits:
         if limit.when and not chosen.intersection(limit.when):
             continue
@@ -307,7 +349,7 @@ def _admits(one: RuntimeSteps, chosen: Collection[int]) -> bool:
 
 
 def uneven(multiples: Iterable[Multiple], taken: Collection[int]) -> list[Multiple]:
-    """Returns the multiples (podCountMultiple) that a set of options violates."""
+    """Returns the conditions of podCountMultiple that a set of options violates."""
     out = []
     for one in multiples:
         gone = sum(amount for option, amount in one.terms if option in taken)
@@ -317,7 +359,7 @@ def uneven(multiples: Iterable[Multiple], taken: Collection[int]) -> list[Multip
 
 
 def reachable(choices: Choices) -> bool:
-    """Returns True if the amounts that all options free together reach every minimum. False is a proof of no choice."""
+    """Returns True if all options together free enough for every lower limit. False proves that no choice exists."""
     for limit in choices.limits:
         if limit.least is not None and not limit.when and sum(amount for _, amount in limit.terms) < limit.least:
             return False
@@ -342,9 +384,10 @@ def _crosses_once(crossing: Crossing, chosen: set[int]) -> bool:
 
 
 def fewest_pods(choices: Choices) -> int:
-    """Returns a lower bound on the number of pods that any choice evicts, at least 1.
+    """Returns a lower bound of the number of pods that any choice evicts, at least 1.
 
-    It is the largest of the bounds of each resource by the continuous knapsack: units that free the most per pod first.
+    For each resource, the continuous knapsack gives a bound: units that free the most per pod first. The result is the
+    largest of these bounds.
     """
     problem = choices.problem
     open_to = np.logical_or.reduce([problem.shapes[s].allowed > 0 for s in problem.pending_counts])
@@ -367,8 +410,11 @@ def fewest_pods(choices: Choices) -> int:
 
 
 def cost_levels(choices: Choices, taken: Collection[int]) -> Cost:
-    """Returns levels 1 to 6 of preemption.md 5, smaller is better: violations of PodDisruptionBudgets, top priority,
-    gangs broken, accelerators (in hundredths), pods, accelerators below the entitlements of quotas (in hundredths)."""
+    """Returns levels 1 to 6 of docs/rules/preemption.md 5; smaller is better.
+
+    They are violations of PodDisruptionBudgets, highest priority, gangs broken, accelerators (in hundredths), pods, and
+    accelerators by which quotas fall below their entitlements (in hundredths).
+    """
     units = [choices.units[choices.options[o].unit] for o in taken]
     covered = [0] * len(choices.budgets)
     for unit in units:
@@ -389,9 +435,10 @@ def cost_levels(choices: Choices, taken: Collection[int]) -> Cost:
 
 
 def late_levels(choices: Choices, taken: Collection[int]) -> tuple[int, int]:
-    """Returns (level 8, level 9).
+    """Returns (level 8, level 9); smaller is better.
 
-    Level 8 is the sum of priorities. Level 9 is a number with one bit for each chosen unit, the most important highest.
+    Level 8 is the sum of priorities. Level 9 is an integer with one bit for each chosen unit, the most important unit
+    in the highest bit.
     """
     units = [choices.units[choices.options[o].unit] for o in taken]
     return sum(unit.priorities for unit in units), sum(1 << unit.rank for unit in units)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kinds of victims: equal units are grouped, so that the CP-SAT model needs one integer variable per group.
 
-Options are of one kind if their units are equal in all numbers but the rank, and if every limit treats them equally. It
-then only matters how many units of the kind are evicted: the least important first (preemption.md 6 (2)).
+Options are of one kind if their units are equal in all numbers except the rank, and if every limit treats them equally.
+Then only the number of evicted units of the kind matters, and the least important are evicted first
+(docs/rules/preemption.md 6 (2)).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -17,9 +18,11 @@ from koordpy.preemption.selection.victim_choice import (
 def kinds_of(choices: Choices, of_unit: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
     """Returns the options of some units by kind: first option -> all options of the kind, the least important first.
 
-    of_unit: unit -> its options. A unit with several options, or in `told_apart`, is a kind by itself.
+    of_unit: unit -> its options. A unit in `told_apart` and a unit with several options are not grouped: each of their
+    options is a kind by itself.
     """
-    # every sum and every condition of the choice, in a fixed order; a condition counts as a sum with amounts of 1
+    # every sum and every condition of the choice, in a fixed order; a condition counts as a sum with amount 1 per
+    # option
     sums = [*(one.terms for one in choices.limits), *(one.terms for one in choices.multiples)]
     sums += [one.terms for one in choices.shortfalls]
     sums += [terms for one in choices.runtimes for terms in (one.gives, one.terms)]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Victim units: which running pods are evicted together, and which pods are never evicted (preemption.md 2).
+"""Victim units: which running pods are evicted together, and which pods are never evicted (docs/rules/preemption.md 2).
 
-A pod without a gang is a unit. For a gang above its minMember, each surplus member is a unit that can be evicted alone.
-All bound pods of a GangGroup together are one more unit, the core: its eviction ends the gangs. A gang below its
-minMember is a unit by itself. A surplus member is thus in two units, of which at most one is evicted.
+A pod without a gang is a unit. In a gang above its minMember, each surplus member is a unit that can be evicted alone.
+All bound pods of a GangGroup together are one more unit, the core; its eviction ends the gangs. A gang below its
+minMember is a unit by itself. So a surplus member is in two units, and at most one of them is evicted.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -27,7 +27,7 @@ class UnitKind(Enum):
     """Why the pods of a unit are evicted together."""
 
     PLAIN = "plain"
-    """A pod in no gang."""
+    """One pod in no gang."""
     SURPLUS = "surplus"
     """One member of a gang that has more than minMember. The gang stays."""
     CORE = "core"
@@ -68,15 +68,17 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def breaks(self) -> int:
-        """Number of gangs that the eviction breaks: 1 for the core of a GangGroup, else 0. A broken unit costs nothing
-        here, because its gang does not have its minimum anyway."""
+        """Number of gangs that the eviction breaks:
+
+        1 for the core of a GangGroup, else 0. It is 0 for a broken unit, because its gang is below its minimum already.
+        """
         return int(self.kind is UnitKind.CORE)
 
     @cached_property
     def rank_key(self) -> tuple[int, float, tuple[int, int]]:
-        """First part of `importance`: (-priority, start, lowest index), so that smaller is more important.
+        """First part of `importance`: (-priority, start, lowest index of a pod). A smaller key is more important.
 
-        The index of a pod is (0, number), or (1, 0) for a pod without one.
+        The index of a pod is (0, number), or (1, 0) for a pod without an index.
         """
         return -self.priority, self.start, min(map(_index, self.pods))
 
@@ -92,9 +94,9 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def by_importance(units: Sequence[VictimUnit]) -> list[int]:
-    """Returns positions in `units`, the most important first.
+    """Returns positions in `units`, the most important unit first.
 
-    Names are expensive to compare, so they are computed only for units that are otherwise equal.
+    Names are expensive to compare, so they are compared only for units with equal `rank_key`.
     """
     standing = [unit.rank_key for unit in units]
     order = sorted(range(len(units)), key=standing.__getitem__)
@@ -128,37 +130,40 @@ def protected(pod: PodInfo) -> bool:
 
 
 def untouchable(pod: PodInfo) -> bool:
-    """Returns True if no rule may evict a pod now.
+    """Returns True if no rule may evict a pod at the moment.
 
-    The pod is protected or terminating, or it has no node yet because its Binding is not confirmed.
+    Either the pod is `protected`, or it is terminating, or it has no node in the API yet because its Binding is not
+    confirmed.
     """
     return bool(pod.pod.metadata.deletion_timestamp) or not pod.pod.spec.node_name or protected(pod)
 
 
 @dataclass(frozen=True, eq=False)
 class GangLimit:
-    """Limits between the victim units of one gang: at most `most` surplus units, and none together with the core.
+    """Limits between the victim units of one gang: at most `most` surplus units, and no surplus unit together with the
+    core.
 
-    A gang below its minimum has the same form: its broken unit is the only one in `surplus`, and `most` is 1.
+    A gang below its minimum has the same form: its broken unit is the only unit in `surplus`, and `most` is 1.
     """
 
     unit: Unit
     """The queue unit (GangGroup) of the gang."""
     surplus: tuple[VictimUnit, ...]
-    """Units that can be evicted one by one. Protected members have none, so there may be fewer than `most`."""
+    """Units that can be evicted one by one. A protected member has no unit, so there may be fewer units than `most`."""
     most: int
     """Number of members above minMember."""
     core: VictimUnit | None
-    """The unit of all pods. None if one of the pods is protected, or if the group has no gang with its minimum and a
-    minMember above 0."""
+    """The unit of all bound pods of the group. None if one of these pods is protected, or if no gang of the group has
+    both a minMember above 0 and its minimum."""
 
 
 def find_candidates(
     groups: Groups, pods: Iterable[PodInfo], *, gone: Collection[str], below: int | None
 ) -> tuple[list[VictimUnit], list[GangLimit]]:
-    """Returns the victim units among bound pods, before any rule, and the limits between units of one gang.
+    """Returns the victim units of some bound pods, before any rule is applied, and the limits between units of one
+    gang.
 
-    gone: keys of evicted pods. below: plain pods of this priority or higher are left out; None for no limit.
+    gone: keys of evicted pods. below: plain pods of this priority or higher are left out; None for no such limit.
     """
     units: list[VictimUnit] = []
     gang_limits: list[GangLimit] = []
@@ -180,7 +185,7 @@ def find_candidates(
 
 def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list[GangLimit]]:
     """Returns the victim units of one GangGroup, and the limits between them. gone: keys of evicted pods."""
-    # bound members of each gang that remain, and the gangs that have lost their minimum
+    # bound members of each gang that are not evicted, and the gangs that are below their minimum
     staying = {
         gang.ref: tuple(pod for pod in gang.bound if pod.key not in gone and not terminating(pod))
         for gang in unit.gangs

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choice of victims as a CP-SAT model: which pods to evict, such that all members of the preemptor fit afterwards.
+"""The choice of victims as a CP-SAT model: which units to evict, such that all members of the preemptor fit afterwards.
 
-Source: preemption.md 6 (2). Two groups of variables: how many units of each kind of victims are evicted
-(`victim_kinds.py`), and how many new pods of each shape each node takes (`count_model.py`). The capacity of a node
-links them (`freed_capacity.py`). Limits of rules, gangs and quotas are linear constraints. Filters that are not sums
-are not in the model: if the dry run rejects a solution, the reason is added as a cut or need, and the model is solved
-again (`victims_levels.py`).
+Source: docs/rules/preemption.md 6 (2). The model has two groups of variables. One is the number of evicted units of
+each kind of victims (`victim_kinds.py`). The other is the number of new pods of each shape on each node
+(`count_model.py`). The capacity of nodes links the two groups (`freed_capacity.py`). Limits of rules, gangs and quotas
+are linear constraints. Filters that are not sums are not in the model: if the dry run rejects a solution, the reason is
+added as a `Cut` or `Need`, and the model is solved again (`victims_levels.py`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,12 +37,14 @@ from koordpy.preemption.selection.victim_kinds import kinds_of
 
 
 class VictimsModel(CountModel):
-    """The constraints of a choice, and the sums of its cost levels: `early`, `priorities`, `by_importance`,
-    `later_rule`."""
+    """The constraints of a choice, and the sums of its cost levels.
+
+    The sums are in the attributes `early` (levels 1 to 6), `priorities` (8), `by_importance` (9) and `later_rule`.
+    """
 
     def __init__(self, choices: Choices, budget: TimeBudget, most: int | None = None) -> None:
-        """most: None for a model of all victims. A priority for a smaller model, which is solved first: only victims up
-        to that priority, and no PodDisruptionBudget may be exceeded."""
+        """most: a priority for a small model, which is solved first: it has only victims up to that priority, and it
+        may violate no PodDisruptionBudget. None for a model of all victims."""
         self.choices, self.obeys_budgets = choices, most is not None
         problem = choices.problem
         every: dict[int, list[int]] = {}
@@ -54,10 +56,10 @@ class VictimsModel(CountModel):
         self.of_unit = {u: options for u, options in every.items() if options[0] in self.kinds}
         """Unit that represents its kind -> its options."""
         self.partial = sum(map(len, every.values())) < len(choices.options)
-        """True if victims are left out, or if budgets are hard limits. If this model has no solution, a larger one may
-        have."""
-        # the placement with all these victims gone, in the regions that could hold it; each node is a cell by itself,
-        # because victims differ between nodes; scores of nodes by their number of pods do not matter for victims
+        """True if victims are left out, or if budgets are hard limits. Then a larger model may have a solution even if
+        this one has none."""
+        # the placement with all these victims evicted, in the regions that could hold it. Each node is a cell by
+        # itself, because victims differ between nodes. Scores of nodes by their number of pods are not used here
         freed = replace(problem, free=freed_by(choices, every), device_costs=None, already_used=None)
         capacity = FillingCapacity(freed, dict(problem.pending_counts))
         fits = capacity.may_fit(problem.hard)
@@ -74,7 +76,8 @@ class VictimsModel(CountModel):
         self._limits()
         self._blockers()
         self.back = FreedCapacity(self.model, choices, self.capacity, self.at, self.of_unit, self.unit).back
-        """Kind of moved pods -> node -> variable: number of its pods that return there; empty for evictions."""
+        """Kind of moved pods -> node -> variable: number of its pods that return there; empty if victims are
+        evicted."""
         self._together()
         self._levels()
 
@@ -90,7 +93,8 @@ class VictimsModel(CountModel):
     # --- constraints ------------------------------------------------------------------------------------------------
 
     def unit(self, unit: int, amount: int = 1) -> list[Term]:
-        """Returns the terms that a unit, with all of its kind, adds to a sum if any of its options is chosen."""
+        """Returns the terms that a unit adds to a sum if any of its options is chosen; the unit represents all units of
+        its kind."""
         return [(self.taken[o], amount) for o in self.of_unit.get(unit, ())]
 
     def _terms(self, terms: Iterable[tuple[int, int]]) -> list[Term]:
@@ -101,7 +105,8 @@ class VictimsModel(CountModel):
         return [(self.taken[o], amount) for o, amount in terms if amount and o in self.taken]
 
     def more(self, option: int, number: int) -> cp_model.IntVar:
-        """Returns a 0/1 variable: more than `number` units of a kind are chosen. option: the first one of the kind."""
+        """Returns a 0/1 variable that is 1 if more than `number` units of a kind are chosen. option: the first of the
+        kind."""
         if len(self.kinds[option]) == 1:
             return self.taken[option]
         known = self._more.get((option, number))
@@ -124,14 +129,17 @@ class VictimsModel(CountModel):
         for runtime in self.choices.runtimes:
             self._runtime(runtime)
         for one in self.choices.multiples:
-            # the members that remain are `times` * k; only if surplus is evicted, as a gang may violate k already
+            # the members that remain are `times` * k. Only if surplus is evicted, because a gang may violate k already
             times, terms = self.model.new_int_var(0, one.have // one.k + 1, ""), self._terms(one.terms)
             if when := [o for o in one.when if o in self.taken]:
                 some = self._any(when)
                 self.model.add(linear([*terms, (times, one.k)]) == one.have).only_enforce_if(some)
 
     def _limit(self, limit: Limit, within: Sequence[cp_model.IntVar] = ()) -> None:
-        """Adds a limit. within: 0/1 variables that must all be true for the limit to apply; empty: always."""
+        """Adds a limit. within:
+
+        0/1 variables; the limit applies only if all of them are 1. Empty: it always applies.
+        """
         total = linear(self._terms(limit.terms))
         when = [o for o in limit.when if o in self.taken]
         if limit.when and not when:
@@ -145,7 +153,7 @@ class VictimsModel(CountModel):
                 added.only_enforce_if(where)
 
     def _either(self, either: Either) -> None:
-        """Adds: one branch is satisfied if any option of `when` is chosen."""
+        """Adds: if any option of `when` is chosen, at least one branch is satisfied."""
         holds = []
         for branch in either.branches:
             own = self.model.new_bool_var("")
@@ -159,9 +167,9 @@ class VictimsModel(CountModel):
                 self.model.add_bool_or(holds).only_enforce_if(self.more(o, 0))
 
     def _any(self, options: list[int]) -> cp_model.IntVar:
-        """Returns a 0/1 variable that is true if any of some kinds is chosen.
+        """Returns a 0/1 variable that must be 1 if any unit of some kinds is chosen.
 
-        The solver may also set it to true otherwise, because that can only add constraints.
+        Otherwise the solver may choose 0 or 1; 1 can only add constraints, so it is never an advantage.
         """
         if len(options) == 1:
             return self.more(options[0], 0)
@@ -171,7 +179,8 @@ class VictimsModel(CountModel):
         return out
 
     def _runtime(self, runtime: RuntimeSteps) -> None:
-        """Adds: for one step, victims in no quota free at least its `from`, and the quota gets back its `least`."""
+        """Adds: one step is selected, victims in no quota free at least its `from`, and victims in the quota its
+        `least`."""
         gives, terms = self._terms(runtime.gives), self._terms(runtime.terms)
         held = []
         for number, (start, least) in enumerate(runtime.steps):
@@ -180,8 +189,8 @@ class VictimsModel(CountModel):
             here = self.model.new_bool_var("")
             self.model.add(linear(gives) >= start).only_enforce_if(here)
             self.model.add(linear(terms) >= least).only_enforce_if(here)
-            # rounding can make a runtime one unit smaller although the total is larger, so that a later step needs
-            # more: this step must then end where that one begins
+            # due to rounding, a larger total can make a runtime one unit smaller, so a later step may need more than
+            # this step; then this step may only apply to totals below the start of that later step
             later = next((at for at, more in runtime.steps[number + 1 :] if more > least), None)
             if later is not None:
                 self.model.add(linear(gives) < later).only_enforce_if(here)
@@ -189,10 +198,11 @@ class VictimsModel(CountModel):
         self.model.add_bool_or(held)
 
     def _crossing(self, crossing: Crossing, within: Sequence[cp_model.IntVar] = ()) -> None:
-        """Adds a crossing: in one resource, the amounts without one unit stay below the excess.
+        """Adds a crossing: in one resource, the evicted amount without one unit is below the usage above the
+        entitlement.
 
-        within: 0/1 variables that must all be true for the crossing to apply. `last` selects the unit that is left out;
-        the solver chooses the largest one where that helps.
+        within: 0/1 variables; the crossing applies only if all of them are 1. `last` selects the unit that is
+        subtracted; the solver selects the largest one if that helps.
         """
         everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms if o in self.taken)
         enough = []
@@ -210,7 +220,7 @@ class VictimsModel(CountModel):
             self.model.add_bool_or(enough).only_enforce_if(*within, self.more(o, 0))
 
     def _blockers(self) -> None:
-        """Adds: pods of a shape are placed on a node only if a unit of each group of its blockers is evicted."""
+        """Adds: a pod of a shape is placed on a node only if at least one unit of each group of blockers is evicted."""
         for (shape, node), blockers in self.choices.blockers.items():
             if (shape, node) not in self.at:
                 continue
@@ -247,7 +257,7 @@ class VictimsModel(CountModel):
         return {domain: [(total, 1)] for domain, total in self.totals[level].items()}
 
     def _in_one(self, parts: list[list[Term]]) -> None:
-        """Adds: all new pods are in one of some parts. parts: the terms of the new pods in each."""
+        """Adds: all new pods are in one of several parts. parts: for each part, the terms of the new pods in it."""
         full = []
         for here in parts:
             full.append(self.model.new_bool_var(""))
@@ -255,7 +265,7 @@ class VictimsModel(CountModel):
         self.model.add_exactly_one(full)
 
     def _leaving(self, label: Iterable[tuple[int, int, int]]) -> dict[int, list[Term]]:
-        """Returns domain -> terms of the pods that the chosen units subtract from its count. label: see
+        """Returns domain -> terms of the pods that the chosen units subtract from its count. label: an entry of
         `Tie.leaving`."""
         out: dict[int, list[Term]] = {}
         for domain, unit, pods in label:
@@ -263,9 +273,9 @@ class VictimsModel(CountModel):
         return out
 
     def attracting_away(self, domain_of: Ints) -> dict[int, list[Term]]:
-        """Returns domain -> pods that attract the preemptor and are evicted with the chosen units.
+        """Returns domain -> terms of the attracting pods in it that are evicted with the chosen units.
 
-        domain_of: [nodes].
+        domain_of: [nodes] domain of each node.
         """
         return self._leaving(
             (int(domain_of[node]), u, pods) for u in self.of_unit for node, pods in self.choices.units[u].attracts
@@ -282,7 +292,7 @@ class VictimsModel(CountModel):
     def cut(self, cut: Cut) -> None:
         """Excludes a choice that the dry run rejected."""
         gone = {self.choices.options[o].unit for o in cut.taken}
-        # for some kind of `relevant_units`, more or fewer units than in the rejected choice; or a place of the cut is
+        # the number of evicted units of some kind differs from that in the rejected choice, or a place of the cut is
         # unused
         changed: list[cp_model.LiteralT] = []
         for o, units in self._kinds_of(cut.relevant_units):
@@ -298,8 +308,9 @@ class VictimsModel(CountModel):
                 self.model.add_bool_or([*changed, unused])
 
     def need(self, need: Need) -> None:
-        """Adds: one of some units is evicted, or the node does not get the load."""
-        # units of a kind are chosen in order, so a kind has one of them if it goes beyond the first of them
+        """Adds: at least one of some units is evicted, or the node does not take the load."""
+        # the units of a kind are chosen in order, so one of `units` is chosen if the number chosen goes beyond the
+        # first of them
         gone = [
             self.more(o, min(n for n, unit in enumerate(units) if unit in need.units))
             for o, units in self._kinds_of(need.units)
@@ -310,7 +321,7 @@ class VictimsModel(CountModel):
         less = []
         for shape, pods in need.load.pods:
             var = self.at[shape, need.load.node]
-            if pods == 1 and len(need.load.pods) == 1:  # no pod of the shape at all: a linear bound is tighter
+            if pods == 1 and len(need.load.pods) == 1:  # no pod of the shape is allowed: a linear bound is tighter
                 self.model.add(linear([(var, 1), *((one, -self.wanted[shape]) for one in gone)]) <= 0)
                 return
             less.append(self.model.new_bool_var(""))
@@ -318,7 +329,8 @@ class VictimsModel(CountModel):
         self.model.add_bool_or([*less, *gone])
 
     def _kinds_of(self, units: Iterable[int]) -> list[tuple[int, list[int]]]:
-        """Returns (first option, units) of each kind with one of some units, the least important first."""
+        """Returns (first option, units) of each kind that contains one of some units, the least important unit
+        first."""
         some = set(units)
         members = ((o, [self.choices.options[one].unit for one in kind]) for o, kind in self.kinds.items())
         return [(o, kind) for o, kind in members if not some.isdisjoint(kind)]
@@ -329,7 +341,8 @@ class VictimsModel(CountModel):
         """Builds the sums of levels 1 to 6 and 8, and the order of units for level 9."""
         choices, model = self.choices, self.model
         units = choices.units
-        # level 1: pods above what each budget allows; a hard limit in a model with a priority limit (`obeys_budgets`)
+        # level 1: pods above the number that each budget allows; forbidden in a model with a priority limit
+        # (`obeys_budgets`)
         violated: list[Term] = []
         for b, allowed in enumerate(choices.budgets):
             covered = [t for u in self.of_unit for i, n in units[u].budgets if i == b for t in self.unit(u, n)]
@@ -341,12 +354,12 @@ class VictimsModel(CountModel):
                 over = model.new_int_var(0, most - allowed, "")
                 model.add(linear([*covered, (over, -1)]) <= allowed)
                 violated.append((over, 1))
-        # level 2: position of the highest priority of a victim
+        # level 2: position in `steps` of the highest priority of a victim
         steps = sorted({units[u].priority for u in self.of_unit}) if not self.obeys_budgets else []
         top = model.new_int_var(0, len(steps), "")
         for u in self.of_unit if len(steps) > 1 else ():
             model.add(top >= steps.index(units[u].priority) + 1).only_enforce_if(self._any(self.of_unit[u]))
-        # level 6: what each quota lacks, in steps of the greatest common divisor
+        # level 6: the shortfall of each quota, in units of the greatest common divisor
         short: list[Term] = []
         step = gcd(*(n for one in choices.shortfalls for n in (one.slack, *(amount for _, amount in one.terms)))) or 1
         for one in choices.shortfalls:
@@ -365,7 +378,7 @@ class VictimsModel(CountModel):
             ("quota shortfall", short),
         ]
         self.early: list[Stage] = [(name, terms, None) for name, terms in early]
-        """Levels 1 to 6, to be minimised in turn."""
+        """Levels 1 to 6, which are minimised one after another."""
         self.priorities = [t for u, unit in every if unit.priorities for t in self.unit(u, unit.priorities)]
         ranked = (
             (units[choices.options[one].unit].rank, u, number)
@@ -373,8 +386,8 @@ class VictimsModel(CountModel):
             for number, one in enumerate(self.kinds[options[0]])
         )
         self.by_importance = [(u, number) for _, u, number in sorted(ranked, reverse=True)]
-        """Level 9: for all units, most important first, (unit that represents the kind, number of less important units
-        of the kind). A unit is evicted if more than that number of the kind are."""
+        """Level 9: (unit that represents the kind, number of less important units of the kind) for each unit, the most
+        important first. A unit is evicted if more units of its kind than that number are evicted."""
         self.later_rule = self._terms((o, option.rule) for o, option in enumerate(choices.options))
 
     # --- result -----------------------------------------------------------------------------------------------------

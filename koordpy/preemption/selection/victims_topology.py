@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost level 7 of a choice of victims: how well the freed nodes serve a gang with a gather goal.
+"""Cost level 7 of a choice of victims: how well the freed nodes satisfy the gather goal of a gang.
 
-Source: preemption.md 5. The goals are those of a placement (gang-network.md section 5): 1 a low common layer of all
-members, 2 near pods that attract them, 3 whole pipeline groups, 4 few domains. Variables for used domains and whole
-groups are those of every count model (`count_model.py`). A placement tries regions one by one. This model has a 0/1
-variable per layer instead, because the victims decide which region is possible.
+Source: docs/rules/preemption.md 5. The goals are those of a placement (docs/rules/gang-network.md 5): 1 a low common
+layer of all members, 2 near pods that attract them, 3 whole pipeline groups, 4 few domains. The variables for used
+domains and whole groups are those of every count model (`count_model.py`). A placement tries regions one after another.
+This model has a 0/1 variable per layer instead, because the victims decide which region is possible.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from koordpy.preemption.selection.victims_model import VictimsModel
 
 
 class Topology:
-    """Adds the variables of goals 1 to 4 to a model with a solution, and their values to the solution."""
+    """Adds the variables of goals 1 to 4 to a model that has a solution, and gives them values in that solution."""
 
     def __init__(self, model: VictimsModel) -> None:
         self.model, self.tree, problem = model, model.tree, model.problem
@@ -25,19 +25,20 @@ class Topology:
         self.domains_with_members = [
             set(np.nonzero(level.sums(problem.bound_counts))[0].tolist()) for level in self.tree.levels
         ]
-        """Per level, the domains with bound members."""
+        """[levels] the domains with bound members."""
         self.levels = range(1, self.tree.depth + 1)
-        """All levels below the cluster; the lists that follow start at level 1."""
+        """All levels below the cluster; the lists with one entry per level start at level 1."""
         self.one = [self._common(level, model.opened(level)) for level in self.levels]
-        """Per level, a 0/1 variable that is true only if all new pods are in one domain."""
+        """[levels] a 0/1 variable that can be 1 only if all new pods are in one domain of the level."""
         self.every = [self._every(level) for level in self.levels]
-        """Per level, a 0/1 variable that is true only if all members, new and bound, are in one domain."""
+        """[levels] a 0/1 variable that can be 1 only if all members, new and bound, are in one domain of the level."""
         self.attracted = self._attraction() if problem.attract.any() else []
-        """Per level from the cluster (0) on, an upper bound on the attracting pods; empty if no pod attracts."""
+        """[levels, from the cluster (0) on] variable, at most the number of attracting pods; empty if no pod
+        attracts."""
         self._settle()
 
     def _common(self, level: int, opened: list[Term]) -> cp_model.IntVar:
-        """Returns a variable that is true only if all new pods are in one domain of a level.
+        """Returns a 0/1 variable that can be 1 only if all new pods are in one domain of a level.
 
         opened: terms that count the domains with new pods.
         """
@@ -46,7 +47,7 @@ class Topology:
         return one
 
     def _every(self, level: int) -> cp_model.IntVar:
-        """Returns a variable that is true only if all members, new and bound, are in one domain of a level."""
+        """Returns a 0/1 variable that can be 1 only if all members, new and bound, are in one domain of a level."""
         model, held = self.model.model, self.domains_with_members[level]
         if not held:
             return self.one[level - 1]
@@ -66,7 +67,8 @@ class Topology:
         ]
 
     def _attraction(self) -> list[cp_model.IntVar]:
-        """Returns per level a variable: at most the number of attracting pods that remain in the domain with new pods.
+        """Returns per level a variable: at most the number of attracting pods that remain in the domain with the new
+        pods.
 
         If several domains have new pods, it is at most the smallest of their numbers.
         """
@@ -83,9 +85,9 @@ class Topology:
         return out
 
     def _settle(self) -> None:
-        """Extends the current solution by values of the new variables, so that the next solve can start from it.
+        """Gives the new variables values in the current solution, so that the next solve can start from it.
 
-        Attraction and whole groups get 0, the solver improves them.
+        Attraction and whole groups get 0; the solver improves them.
         """
         model = self.model
         model.values += [0] * (len(model.model.proto.variables) - len(model.values))
@@ -98,12 +100,13 @@ class Topology:
                 model.values[self.every[level - 1].index] = int(not model.value(self._opened(level)))
 
     def layers(self) -> list[Stage]:
-        """Goal 1: as many layers as possible that all members have in common, then that all new pods have in common."""
+        """Goal 1: as many layers as possible that all members share, then as many as possible that all new pods
+        share."""
         lowest = -sum(bool(self.model.capacity.may_fit(level).any()) for level in self.levels)
         return [("common layer", [(var, -1) for var in some], lowest) for some in (self.every, self.one)]
 
     def later(self) -> list[Stage]:
-        """Goals 2 to 4: attraction, pipeline groups, number of domains.
+        """Goals 2 to 4: attraction, whole pipeline groups, number of domains.
 
         Attraction is compared from the common layer of the new pods up to the cluster, so goal 1 must be fixed before.
         """
