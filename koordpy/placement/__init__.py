@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the best nodes for the pods of a gang, or proves that there are none: problem, goals, and methods.
+"""Finds the best nodes for the pods of a gang, or proves that there are none.
 
-Pods of one shape are counted over the topology tree without a solver: min-plus convolution bottom up, O(domains x
-pods^2). All other units need the CP-SAT solver (`solver`). Which rank gets which node is decided last.
+If all pods have one shape, placement is decided without a solver, by counting: dynamic programming over the numbers of
+pods in each domain of the topology tree, O(domains x pods^2). All other units need the CP-SAT solver (`solver`). The
+order of ranks on the chosen nodes is decided last.
 
-Main types: `Problem` and `Solution` (`problem.py`): plain numbers; `Goals` (`goals.py`): lexicographic goals;
-`NodeCounts` (`counting.py`): the result of counting.
+Main types: `Problem` and `Solution` (`problem.py`): input and result as plain numbers; `Goals` (`goals.py`): the goals
+that compare placements, most important first; `NodeCounts` (`counting.py`): the result of counting.
 
-Must not know labels, pods or filters: a problem is plain numbers. Start reading at `problem.py`, then `goals.py`.
+Must not know labels, pod objects or filters: a problem is plain numbers. Start reading at `problem.py`, then
+`goals.py`.
 """

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many pods of one shape can a topology domain take, if layers have a podCountMultiple? (gang-network.md 4 and 5)
+"""How many pods of one shape a topology domain can take if layers have a podCountMultiple (gang-network.md 4 and 5).
 
-Without multiples a domain takes any number up to the sum of its slots. With multiples the possible numbers inside the
-domain are an arithmetic progression (`goals.progressions`). Besides, the domains outside, which get no new pod, must
-already have multiples of bound members (`rest_kept`).
+A podCountMultiple requires that each domain of a layer has a multiple of k members. Without multiples, a domain takes
+any number of pods up to the sum of its slots. With multiples, the possible numbers in a domain are an arithmetic
+progression (`goals.progressions`). In addition, each domain that gets no new pod must already have a multiple of bound
+members (`rest_kept`).
 """
 
 import numpy as np
@@ -14,10 +15,12 @@ from koordpy.placement.problem import Ints, Problem, hard_regions
 
 
 def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[np.bool_]:
-    """Returns [domains of a level] True if all multiples outside a domain hold when it alone takes all new pods.
+    """Returns [domains of a level] True if every multiple outside a domain holds when that domain alone takes all new
+    pods.
 
-    Domains next to it keep their bound members, so these must be a multiple already. Domains above it, and the domain
-    itself, get `size` new pods as well, and must have a multiple with them. size: None does not check these domains.
+    Domains beside it keep their bound members, so their number must be a multiple already. The domains above it, and
+    the domain itself, get `size` new pods as well, and must then have a multiple. size: None to leave these domains
+    unchecked.
     """
     tree, domains = problem.tree, problem.tree.levels[level]
     kept = np.ones(len(domains), dtype=bool)
@@ -27,10 +30,10 @@ def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[
         if size is not None and at <= level:
             kept &= ((held + size) % k == 0)[above]
         if at < level:
-            # the only domain without a multiple may be the one above, because it gets new pods
+            # only the domain above may have no multiple yet, because it gets new pods
             kept &= int(wrong.sum()) == wrong[above]
         else:
-            # every domain without a multiple must be inside
+            # every domain that has no multiple yet must be inside, because it gets new pods
             before = np.concatenate(([0], np.cumsum(wrong)))
             first, last = (np.searchsorted(tree.levels[at].start, edge) for edge in (domains.start, domains.end))
             kept &= before[last] - before[first] == before[-1]
@@ -38,7 +41,7 @@ def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[
 
 
 def able_domains(problem: Problem, shape: int, level: int, size: int) -> Ints:
-    """Returns the domains of a level that can take exactly `size` new pods of a shape with every multiple met."""
+    """Returns the domains of a level that can take exactly `size` new pods of a shape so that every multiple holds."""
     low, high, step, possible = progressions(problem, shape)[level]
     takes = possible & (low <= size) & (size <= high)
     if problem.multiples:
@@ -50,7 +53,8 @@ def able_domains(problem: Problem, shape: int, level: int, size: int) -> Ints:
 def most_pods(problem: Problem, shape: int, *, core: int, limit: int) -> int:
     """Returns the largest number of pods of a shape, from `core` to `limit`, that fits one domain of the hard layer.
 
-    The number meets all multiples. 0 if no number in this range does. core: pods that must be placed at least.
+    Every multiple must hold with that number. 0 if no number in the range does. core: number of pods that must be
+    placed.
     """
     hard = problem.hard
     allowed = [domain for _, domain in hard_regions(problem)]

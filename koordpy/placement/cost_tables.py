@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Least cost of m equal pods in a topology domain, for every m: the tables of counting (`counting.py`).
 
-The cost is a lexicographic vector packed into one integer. Its components in order: whole pipeline groups per layer
-(more is better), domains used per layer, device costs (`DeviceCosts`), then the loss of score. The cost of a domain is
-the sum of the costs of its children and of the domain itself. So the table of a domain is the min-plus convolution of
-the tables of its children: out[m] = min over a + b = m of left[a] + right[b]. It costs O(entries^2) for two tables.
+The cost is a lexicographic vector packed into one integer. Its components in order: number of whole pipeline groups per
+layer (more is better), number of domains used per layer, device costs (`DeviceCosts`), loss of score. The cost of a
+domain is the sum of the costs of its children, plus a cost of the domain itself. So the table of a domain is the
+min-plus convolution of the tables of its children: out[m] = min over a + b = m of left[a] + right[b]. One convolution
+costs O(entries^2).
 
-Domains with equal content are of one kind; the table of a kind is computed once, when it is first needed.
-Source: gang-network.md section 7.
+Domains with equal content are of one kind. The table of a kind is computed once, when it is first needed. Source:
+docs/rules/gang-network.md 7.
 """
 
 from collections.abc import Sequence
@@ -42,10 +43,10 @@ def kinds_of(*columns: Ints) -> Ints:
 
 
 class CostTables:
-    """Cost tables of one unit of n equal pods, one per kind of domain of each level.
+    """Cost tables for one unit of n equal pods: one table for each kind of domain on each level.
 
-    Entry m of a table on a level means m times `per[level]` pods. This loses nothing, because there is a best placement
-    in which every domain of the level takes a multiple of that number (`counting.py`).
+    Entry m of a table is for m x `per[level]` pods. No optimum is lost by that, because some best placement has a
+    multiple of that number in every domain of the level (`counting.py`).
     """
 
     def __init__(
@@ -64,11 +65,11 @@ class CostTables:
     ) -> None:
         """slots, loss, bound: [nodes] further pods that fit, loss of score per pod, number of bound members.
 
-        pipeline: size of a PP group, 1 without groups. per: per level the pods of an entry, a multiple of the number
-        for the level below. multiples: level -> k > 1, for podCountMultiples that `per` does not guarantee. most: per
-        level an upper bound on the domains that the best placement uses. Placements with more may get a wrong cost, but
-        never a better one than the best. extra: the device costs, which are compared before the score; None without
-        one.
+        pipeline: size of a pipeline group, 1 without groups. per: [levels] pods per table entry, a multiple of the
+        number for the level below. multiples: level -> k > 1, for podCountMultiples that `per` does not guarantee.
+        most: [levels] upper bound of the domains that the best placement uses. A placement that uses more may get a
+        wrong cost, but never a lower one than the best placement. extra: the device costs, which are compared before
+        the score; None without device costs.
         """
         self.tree, self.n, self.per = tree, n, tuple(per)
         self.slots, self.loss = slots, loss
@@ -78,7 +79,7 @@ class CostTables:
             [sum(idle[a:b]) for a, b in zip(level.start.tolist(), level.end.tolist(), strict=True)] if any(idle) else []
             for level in tree.levels
         ]
-        """Per level, the cost of each domain in `extra` without any new pod; an empty list if all are 0."""
+        """[levels] cost in `extra` of each domain without any new pod; an empty list if all are 0."""
         self.bound_in = [level.sums(bound) for level in tree.levels]
         self._bound_any = bool(bound.any())
         self._most = most
@@ -90,22 +91,26 @@ class CostTables:
         self._tables: dict[tuple[int, int], Costs] = {}
 
     def whole(self, level: int) -> bool:
-        """Returns True if an entry of the level is whole PP groups: then goal 3 is equal for all placements there."""
+        """Returns True if an entry of the level is whole pipeline groups.
+
+        Then goal 3 is equal for all placements there.
+        """
         return self.per[level] % self.pipeline == 0
 
     def open(self, level: int) -> bool:
         """Returns True if a domain of the level takes any number of entries up to its capacity.
 
-        Goal 4 is then the first goal that differs between placements.
+        Then placements differ first in goal 4, because goal 3 is equal.
         """
         return not self.multiples and self.whole(level)
 
     def _weigh(self, *, used: int) -> None:
         """Sets the weight of each component of the packed cost, from the last goal to the first.
 
-        A weight is larger than any sum of all later components. From small to large: loss of score, DeviceCosts
+        A weight is larger than any sum of all later components. In ascending order: loss of score, device costs
         (`extra_weight`), used domains from the nodes up to the top layer (`domain_weight`), whole groups
-        (`group_weight`). A cost divided by `score_base` is goals 3 and 4. used: number of nodes with bound members.
+        (`group_weight`). Dividing a cost by `score_base` leaves goals 3 and 4. used: number of nodes with bound
+        members.
         """
         n, depth = self.n, self.tree.depth
         weight = int(self.loss.max(initial=0)) * n + 1
@@ -129,7 +134,7 @@ class CostTables:
     # -- kinds ---------------------------------------------------------------------------------------------------------
 
     def kinds(self, level: int) -> Ints:
-        """Returns [domains of the level] numbers that are equal for domains with equal tables."""
+        """Returns [domains of the level] the kind of each domain: equal numbers for domains with equal tables."""
         found = self._kinds[level]
         if found is None:
             found = self._node_kinds() if level == self.tree.depth else self._domain_kinds(level)
@@ -154,9 +159,10 @@ class CostTables:
         return self._unequal_kinds(level, content.tobytes(), (first * 4).tolist())
 
     def _unequal_kinds(self, level: int, content: bytes, edges: list[int]) -> Ints:
-        """Returns the kinds of domains that may differ in bound members or in their number of children.
+        """Returns the kinds of domains if bound members or numbers of children may differ between domains.
 
-        content: the sorted kinds of the children of all domains as bytes; domain d has edges[d] .. edges[d + 1].
+        content: the sorted kinds of the children of all domains as bytes; those of domain d are at edges[d] .. edges[d
+        + 1].
         """
         numbers: dict[Any, int] = {}
         if self._bound_any:
@@ -167,7 +173,8 @@ class CostTables:
         return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
     def capacity(self, level: int) -> Ints:
-        """Returns [domains of the level] the last index of each table: the entries that fit, at most all n pods."""
+        """Returns [domains of the level] the last index of each table: the number of entries that fit, for at most n
+        pods."""
         found = self._capacities[level]
         if found is None:
             if level == self.tree.depth:
@@ -181,7 +188,7 @@ class CostTables:
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def table(self, level: int, domain: int) -> Costs:
-        """Returns the table of a domain: cost of m = 0 .. capacity entries, `inf` for each m that it cannot take."""
+        """Returns the table of a domain: cost of m = 0 .. capacity entries; `inf` for each m that it cannot take."""
         return self.of_kind(level, int(self.kinds(level)[domain]))
 
     def of_kind(self, level: int, kind: int) -> Costs:
@@ -193,10 +200,10 @@ class CostTables:
         return found
 
     def fill(self, top: int) -> None:
-        """Computes the tables of all kinds below a level in array operations, if domains are of many kinds.
+        """Computes the tables of all kinds below a level in array operations, if there are many kinds.
 
-        It saves time for a search over most of the tree. Otherwise each table is computed when it is first needed. Does
-        nothing if tables need Python integers, multiples or bound members, or if they are long.
+        It saves time if a search needs most of the tree; otherwise each table is computed when it is first needed. Does
+        nothing if tables are long, need Python integers, or have multiples or bound members.
         """
         if self.wide or self.multiples or self._bound_any:
             return
@@ -208,9 +215,9 @@ class CostTables:
             self._fill_level(level)
 
     def _fill_level(self, level: int) -> None:
-        """Computes the tables of every kind of a level at once; the result equals that of `_evaluate` for each kind.
+        """Computes the tables of every kind of a level at once. The result equals that of `_evaluate` for each kind.
 
-        Child number i of all kinds is merged in one step; a kind with fewer children gets the table of an absent child.
+        Step i merges the i-th child of every kind. A kind with fewer children gets the table of an absent child.
         """
         below, first = self.kinds(level + 1), np.array(self._first[level], dtype=np.int64)
         parts = [self.of_kind(level + 1, kind) for kind in range(len(self._first[level + 1]))]
@@ -240,8 +247,11 @@ class CostTables:
         return out
 
     def _evaluate(self, level: int, domain: int) -> Costs:
-        """Computes the table of one domain: for a node by score and device costs, else from the tables of its
-        children."""
+        """Computes the table of one domain.
+
+        The table of a node is computed from scores and device costs, the table of another domain from those of its
+        children.
+        """
         if level == self.tree.depth:
             total = self.array(range(int(self.capacity(level)[domain]) + 1)) * (
                 int(self.loss[domain]) * self.per[level]
@@ -263,8 +273,8 @@ class CostTables:
     def _own(self, level: int, held: int, total: Costs) -> Costs:
         """Returns a table with the cost of the domain itself added, and `inf` for numbers that its multiple forbids.
 
-        The cost of the domain is one used domain if it has any member, less its whole pipeline groups. held: bound
-        members in it. total: table, or tables by row, of the children together.
+        The cost of the domain itself is one used domain if it has any member, less its whole pipeline groups. held:
+        bound members in it. total: table of all children together; with several rows, one table per row.
         """
         if level:
             sizes = np.arange(total.shape[-1])
@@ -316,9 +326,9 @@ class CostTables:
         return out
 
     def suffixes(self, tables: Sequence[Costs], *, level: int) -> list[Costs]:
-        """Returns, per position, the combined table of the domains from there to the end.
+        """Returns, for each position, the combined table of the domains from that position to the end.
 
-        One more entry at the end is the table of no domain: cost 0 for 0 pods.
+        A last entry is the table of no domains: cost 0 for 0 pods.
         """
         out = [self.array([0])]
         for table in reversed(tables):

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact placement of a gang with equal pods, without a solver: how many pods does each node get?
+"""Exact placement of a gang with equal pods, without a solver: decides how many pods each node gets.
 
-With pods of one shape a placement is a count per node, and ranks are assigned afterwards. `applies` returns True for
-the units that counting decides; the solver decides all other units.
+If all pods have one shape, a placement is a number of pods per node; ranks are assigned afterwards. `applies` returns
+True for the units that counting decides; the solver decides all other units. The goals 0 to 7 and the letters are those
+of `goals.py`: c is the lowest domain that contains all new pods.
 
-Dynamic programming over the topology tree (gang-network.md 7):
-1. Goal 1 chooses the level of c, and goal 2 the candidates for c on it.
+Dynamic programming over the topology tree (docs/rules/gang-network.md 7):
+1. Goal 1 chooses the level of c, and goal 2 the candidates for c on that level.
 2. Bottom up, `CostTables` computes the least cost of m pods in a domain, for every m, by min-plus convolution of the
    tables of its children. The cost is a lexicographic vector, packed into one integer: goals 3 and 4 layer by layer,
    then device costs (`DeviceCosts`) and the score. Domains with equal content are computed once.
-3. The candidate with the least cost, compared together with goal 5, is c.
-4. Top down, goal 6 takes the largest counts that have this least cost.
+3. The candidate with the least cost becomes c; goal 5 is compared after goals 3 and 4.
+4. Top down, goal 6 takes the largest counts with this least cost.
 """
 
 from dataclasses import dataclass
@@ -31,8 +32,9 @@ from koordpy.plan.round_plan import Proof
 def applies(problem: Problem) -> bool:
     """Returns True if the number of pods per node decides all goals, so that counting is exact.
 
-    All pending pods must be of one shape, without interactions among members. With pipeline groups there must be no
-    bound member: only then m pods in a domain can always be ordered so that m // PP groups are whole.
+    All pending pods must be of one shape, without interactions among members. With pipeline groups there must also be
+    no bound member. Only then can m pods in a domain always be ordered so that m // group size pipeline groups are
+    whole.
     """
     if problem.interactions or len({problem.members[rank].shape for rank in problem.pending}) != 1:
         return False
@@ -56,10 +58,10 @@ class NodeCounts:
 
 
 def count(problem: Problem) -> NodeCounts | Solution:
-    """Returns the counts per node that are best in goals 0 to 6, or in the order without a gather goal.
+    """Returns the numbers of pods per node that are best in goals 0 to 6, or in the goals without a gather goal.
 
-    Returns a Solution without nodes, with the proof INFEASIBLE, if there is no placement. Raises NotCountable if counts
-    cannot represent the problem. The pending pods must be of one shape (`applies`).
+    Returns a Solution without nodes, with the proof INFEASIBLE, if there is no placement. Raises NotCountable if
+    numbers per node cannot represent the problem. The pending pods must be of one shape (`applies`).
     """
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
@@ -76,9 +78,9 @@ def count(problem: Problem) -> NodeCounts | Solution:
 
 
 def _chosen(problem: Problem, size: int) -> tuple[int, ...]:
-    """Returns the ranks of `size` members: the core of each gang, then the lowest other ranks (gang-network.md 2.6).
+    """Returns the ranks of the `size` members to place: the core of each gang, then other members of lowest rank (2.6).
 
-    Empty if `size` is smaller than the core, or if a gang has too few pending members.
+    Empty if `size` is smaller than the core, or if a gang has too few pending members for its core.
     """
     core = core_of(problem, problem.pending)
     if core is None or size < max(len(core), 1):
@@ -89,15 +91,15 @@ def _chosen(problem: Problem, size: int) -> tuple[int, ...]:
 
 
 def _extra(problem: Problem, slots: Ints, shape: int, *, n: int, nodes: int) -> PackedCosts | None:
-    """Returns the device costs of the problem for up to n pods of a shape; None without device costs. nodes: as in
-    `packed`."""
+    """Returns the device costs of up to n pods of a shape as integers; None if the problem has no device costs. nodes:
+    as for `packed`."""
     if problem.device_costs is None:
         return None
     return packed(problem.device_costs, shape, shapes=len(problem.shapes), slots=slots, n=n, nodes=nodes)
 
 
 class _Gather:
-    """Decides goals 1 to 6 for n equal pods: chooses c, then the counts inside c."""
+    """Decides goals 1 to 6 for n equal pods: chooses the domain c, then the numbers of pods inside c."""
 
     def __init__(self, problem: Problem, shape: int, ranks: tuple[int, ...]) -> None:
         self.problem, self.shape = problem, shape
@@ -115,20 +117,20 @@ class _Gather:
     # -- choosing the domain -------------------------------------------------------------------------------------------
 
     def solve(self) -> NodeCounts:
-        """Returns the best counts: tries every candidate for c, and spreads the pods in the best of them."""
+        """Returns the best counts: computes every candidate for c, and distributes the pods in the best one."""
         level, candidates = self._lowest()
         candidates = self._most_attracted(level, candidates)
         candidates = self._prepare(level, candidates)
         tables = self.tables
         if 2 * len(candidates) > len(self.tree.levels[level]):
             tables.fill(level)
-        # goal 5 of each candidate, and the result of `_least` of each kind of domain
+        # `fits`: goal 5 of each candidate. The result of `_least` is computed once for each kind of domain
         fits = zip(*(column.tolist() for column in self._upwards(level, candidates)), strict=True)
         known: dict[int, tuple[int, _Spread | None]] = {}
         best: tuple[Any, ...] | None = None
         chosen, spread = candidates[0], None
         kinds = tables.kinds(level)[candidates].tolist()
-        # True if the cost outside c depends on which candidate is c
+        # True if the cost outside c differs between candidates
         differs = bool(tables.idle_in[0]) or bool(self.bound.any())
         outside = 0 if differs else self._outside(level, candidates[0])
         for d, kind, up in zip(candidates, kinds, fits, strict=True):
@@ -145,10 +147,10 @@ class _Gather:
         return NodeCounts(self.ranks, counts, level, chosen)
 
     def _prepare(self, level: int, candidates: list[int]) -> list[int]:
-        """Creates the cost tables, and returns the candidates that can still be best in goal 3 by sums of capacity.
+        """Creates the cost tables. Returns the candidates for c that can still be best in goal 3, by sums of capacity.
 
-        To keep tables short, an entry of a table means not one pod but a step of several pods, one step per level. This
-        loses nothing, because some best placement has a multiple of the step in each domain of the level. A step is the
+        To keep tables short, one entry of a table is a step of several pods; each level has its step. No optimum is
+        lost by that, because some best placement has a multiple of the step in each domain of the level. A step is the
         least common multiple of:
         - podCountMultiples, if there are no bound members;
         - the size of a pipeline group, on each level down to which all groups can be whole. Goal 3 compares from the
@@ -191,9 +193,9 @@ class _Gather:
         return candidates
 
     def _most_used(self, level: int, candidates: list[int], steps: list[int]) -> list[int]:
-        """Returns, per level, an upper bound on the number of domains that the best placement uses.
+        """Returns [levels] an upper bound of the number of domains that the best placement uses.
 
-        It limits the digits of the packed cost. The bound is tighter below c if there is one candidate.
+        It limits the digits of the packed cost. If there is only one candidate for c, the bound below c is tighter.
         """
         tree = self.tree
         if self.bound.any():
@@ -215,9 +217,10 @@ class _Gather:
         return out
 
     def _capacities(self, level: int, domains: list[int], steps: list[int]) -> Ints:
-        """Returns [domains] how many steps each domain can take, if every domain below takes whole steps of its level.
+        """Returns [domains] the number of steps that each domain can take, if every domain below takes whole steps of
+        its level.
 
-        steps: per level, the pods of one step.
+        steps: [levels] pods of one step.
         """
         room = self.slots // steps[-1]
         for number in range(self.tree.depth - 1, level - 1, -1):
@@ -233,10 +236,11 @@ class _Gather:
         return out
 
     def _lowest(self) -> tuple[int, list[int]]:
-        """Decides goal 1: the layer of C, then of c. Returns the level of c, and its domains that can take all pods.
+        """Decides goal 1. Returns (level of c, its domains that can take all new pods).
 
-        Without bound members C is c. With them, C is the lowest domain that contains them and can take the pods, and c
-        is inside C, on the lowest level that has a domain for all pods.
+        C is the lowest domain that contains all members, bound and new. Without bound members C is c. With bound
+        members, C is the lowest domain that contains them and can take the new pods. c is then inside C, on the lowest
+        level that has a domain for all new pods.
         """
         tree, holders = self.tree, np.nonzero(self.bound)[0]
         if not len(holders):
@@ -260,7 +264,7 @@ class _Gather:
         raise AssertionError("C holds the pods, so c exists")
 
     def _able(self, level: int) -> Ints:
-        """Returns the domains of a level that can take all pods."""
+        """Returns the domains of a level that can take all new pods."""
         return able_domains(self.problem, self.shape, level, len(self.ranks))
 
     def _most_attracted(self, level: int, candidates: list[int]) -> list[int]:
@@ -277,10 +281,10 @@ class _Gather:
         return [int(d) for d in at]
 
     def _outside(self, level: int, domain: int) -> int:
-        """Returns the cost of everything outside c, if this domain is c.
+        """Returns the cost of everything outside c, if the given domain is c.
 
-        That is goal 4 for the ancestors of c and for the domains outside c that contain bound members, and the device
-        costs of nodes outside c.
+        It has two parts: goal 4 for the domains above c and for the domains outside c that contain bound members, and
+        the device costs of nodes outside c.
         """
         tables, tree = self.tables, self.tree
         idle = 0
@@ -303,7 +307,7 @@ class _Gather:
     # -- goal 6 --------------------------------------------------------------------------------------------------------
 
     def _least(self, level: int, domain: int) -> "tuple[int, _Spread | None]":
-        """Returns the least cost of all pods in a domain, and the tables of its children, None if it is a node."""
+        """Returns (least cost of all pods in a domain, tables of its children; None if the domain is a node)."""
         tables = self.tables
         if level == self.tree.depth:
             return int(tables.table(level, domain)[tables.n // tables.per[level]]), None
@@ -321,9 +325,9 @@ class _Gather:
     def _descend(
         self, level: int, domain: int, m: int, counts: dict[int, int], spread: "_Spread | None" = None
     ) -> None:
-        """Writes to `counts` (node -> pods) how goal 6 spreads m pods below a domain.
+        """Adds to `counts` (node -> pods) how goal 6 distributes m pods below a domain.
 
-        Each child in order takes the largest count for which the remaining children still reach the least cost.
+        Each child in order takes the largest count with which the remaining children still reach the least cost.
         """
         if m == 0:
             return
@@ -354,11 +358,11 @@ class _Gather:
         return [int(d) for d in at[np.lexsort(keys)]]
 
     def _needed(self, level: int, children: list[int], parent: int, m: int) -> list[int]:
-        """Returns the children that goal 6 may choose from when m entries are spread, in the order of goal 6.
+        """Returns the children that goal 6 may need to distribute m entries, in the order of goal 6.
 
-        The least number of used domains is known. Of domains with equal content the first in order take the most pods,
-        so no more of them than that number can be needed. Domains with bound members, or with device costs, cost
-        something even without new pods, are always included, because their cost counts in any case.
+        Let u be the least number of used domains, which is known. Of domains with equal content, the first in order
+        take the most pods, so at most the first u are needed. Domains that cost something even without new pods,
+        because of bound members or device costs, are always included.
         """
         tables = self.tables
         kinds, sizes = tables.kinds(level)[children].tolist(), tables.capacity(level)[children]
@@ -382,10 +386,10 @@ class _Gather:
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """The children of a domain among which goal 6 spreads m table entries, in the order of goal 6.
+    """The children of a domain over which goal 6 distributes m table entries, in the order of goal 6.
 
-    tables: the cost table of each child. suffix: per child the combined table of this child and all later ones; one
-    more entry at the end for no child.
+    tables: the cost table of each child. suffix: for each child, the combined table of this child and all later ones; a
+    last entry is for no child.
     """
 
     domain: int

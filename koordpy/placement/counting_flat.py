@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counting for equal pods without a gather goal: which nodes take how many, when distance does not matter?
+"""Counting for equal pods without a gather goal: distance does not matter, so nodes are not grouped into domains.
 
-Goals in order: fewest pods on scarce nodes, fewest nodes, least device costs (`DeviceCosts`), largest score, fewest
-slots, natural names (gang-network.md section 4, "No gather goal"). The tree is ignored, so one table over the nodes is
-enough: dynamic programming in O(nodes x pods^2). Of nodes with equal content only the first n by name are considered.
+Goals in order: fewest pods on scarce nodes (nodes with a scarce resource that the pods do not request), fewest nodes,
+least device costs (`DeviceCosts`), largest score, fewest slots, natural names (docs/rules/gang-network.md 4, "No gather
+goal"). One table over the nodes is enough: dynamic programming in O(nodes x pods^2). Of nodes with equal content, only
+the first n by name are considered.
 """
 
 from typing import Any
@@ -16,7 +17,7 @@ from koordpy.placement.problem import Ints, Problem
 
 
 def _filled(able: Ints, room: Ints, n: int) -> dict[int, int]:
-    """Returns node -> pods if nodes of one kind are filled one after the other, which gives the fewest nodes.
+    """Returns node -> pods, if nodes of one kind are filled one after the other; this uses the fewest nodes.
 
     able: nodes in the order of names. room: slots of each of them.
     """
@@ -28,11 +29,11 @@ def _filled(able: Ints, room: Ints, n: int) -> dict[int, int]:
 def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
     """Returns node -> pods for n pods of a shape: fewest pods on scarce nodes first, then the goals of `_spread`.
 
-    If the nodes without scarce resources cannot take all n pods, the best placement fills all of them, and only the
-    scarce nodes of the remaining pods are left to choose. This is exact, because the later goals are sums over nodes or
-    compare sorted names, and the full nodes contribute the same to every choice.
+    If the other nodes cannot take all n pods, they are all filled, and only the scarce nodes for the remaining pods
+    must be chosen. This is exact: each later goal is a sum over nodes or compares sorted names, and the full nodes
+    contribute equally to every choice.
 
-    slots: [nodes] pods that fit. extra: packed DeviceCosts; None without one.
+    slots: [nodes] pods that fit. extra: packed device costs; None without device costs.
     """
     if problem.scarce is None:
         return _spread(problem, slots, shape, n, extra)
@@ -46,7 +47,7 @@ def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: Packed
 
 def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
     """Returns node -> pods: fewest nodes, `extra`, largest total score, fewest slots, then names in natural order."""
-    # the nodes with capacity in the order of names, and per node its slots, lost score, kind of device costs, and
+    # the nodes with capacity in the order of names; per node its slots, loss of score, kind of device costs, and
     # `already_used`
     able = np.nonzero(slots > 0)[0]
     able = able[np.argsort(problem.name_rank[able])]
@@ -55,7 +56,7 @@ def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCost
     loss = int(score.max()) - score
     costs = extra.kinds[able] if extra is not None else np.zeros(len(able), dtype=np.int64)
     stands = problem.already_used[able] if problem.already_used is not None else np.zeros(len(able), dtype=np.int64)
-    # of nodes that are equal in all of these, only the first n by name can be needed
+    # of nodes that are equal in all these values, only the first n by name can be needed
     kind = kinds_of(room, loss, costs, stands)
     order = np.argsort(kind, kind="stable")
     place = np.empty(len(able), dtype=np.int64)
@@ -64,7 +65,7 @@ def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCost
     capped = np.minimum(room, n)
     keep = place < -(-n // np.maximum(capped, 1)) if len(starts) == 1 and not stands.any() else place < n
     able, room, loss, costs, stands = able[keep], room[keep], loss[keep], costs[keep], stands[keep]
-    # if n is a multiple of the slots of equal nodes, all chosen nodes are full: one choice, whatever their cost is
+    # if n is a multiple of the slots of equal nodes, all chosen nodes are full; then any cost gives the same choice
     one_way = extra is None or not n % int(room[0])
     if one_way and len(starts) == 1 and not stands.any() and int(room.sum()) >= n:
         return _filled(able, room, n)
@@ -96,7 +97,7 @@ def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCost
         for m in range(1, len(table)):
             np.minimum(row[m:], suffix[i + 1][: n + 1 - m] + table[m], out=row[m:])
         suffix[i] = row
-    # the naturally first nodes take as many pods as the least cost allows
+    # from the naturally first node on, each node takes as many pods as the least cost allows
     counts: dict[int, int] = {}
     rest = n
     for i in range(len(able)):

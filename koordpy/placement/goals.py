@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The goals that compare placements of a gang, and the hard rules that a placement can break.
 
-This is the specification that every placement method must meet, as code: the table of goals in gang-network.md 5, and
-the selection of members in 2.6. `goal_vector` compares placements, `violations` is the check of the verifier, and
-`slots_by_level` is the count in messages and in best fit. Must not search.
+This module is the specification of all placement methods, as code: the table of goals of docs/rules/gang-network.md 5,
+and the selection of members of 2.6. Goals are compared lexicographically, from goal 0 to goal 7. `goal_vector` compares
+placements, `violations` checks a placement, and `slots_by_level` counts usable slots for messages and for goal 5 (best
+fit). Must not search.
 
-Letters as in that table: c is the lowest domain that contains all new pods, C the lowest domain that contains all
+Letters as in that table: c is the lowest domain that contains all new pods, C is the lowest domain that contains all
 placed members, bound and new.
 """
 
@@ -23,16 +24,17 @@ from koordpy.placement.problem import Ints, Problem
 
 T = TypeVar("T")
 Goal = tuple[Any, ...]
-"""Value of one goal. Smaller is better, so numbers to be maximised are negated. Comparable within one problem only."""
+"""Value of one goal; smaller is better, so a number to be maximised is negated. Values of different problems are not
+comparable."""
 
 
 # --- slots ------------------------------------------------------------------------------------------------------
 
 
 def _cached_per_problem(read: Callable[[Problem, int], T]) -> Callable[[Problem, int], T]:
-    """Caches `read(problem, shape)` for as long as the problem lives.
+    """Caches `read(problem, shape)` as long as the problem exists.
 
-    The keys are weak because a problem refers to a whole snapshot.
+    The keys are weak references, because a problem refers to a whole snapshot.
     """
     known: WeakKeyDictionary[Problem, dict[int, T]] = WeakKeyDictionary()
 
@@ -47,24 +49,25 @@ def _cached_per_problem(read: Callable[[Problem, int], T]) -> Callable[[Problem,
 
 @_cached_per_problem
 def slots_by_level(problem: Problem, shape: int) -> tuple[Ints, ...]:
-    """Returns per level, the cluster first, [domains] usable slots of a shape (section 5).
+    """Returns [levels, the cluster first][domains] the usable slots of a shape (gang-network.md 5).
 
-    Usable slots are the further pods that fit a domain. With multiples: the largest number for which every domain at
-    this level and below has a multiple of its members, including bound ones; 0 if there is none. Not limited by the
-    size of the unit.
+    Usable slots are the further pods that fit a domain, without regard to the size of the unit. With multiples, they
+    are the largest number for which every domain at this level and below has a multiple of its members, bound ones
+    included; 0 if there is no such number.
     """
     return tuple(np.where(ok, high, 0) for _, high, _, ok in _progressions(problem, problem.copies_of[shape]))
 
 
 @_cached_per_problem
 def progressions(problem: Problem, shape: int) -> tuple[tuple[Ints, Ints, int, NDArray[np.bool_]], ...]:
-    """Returns, per level, which numbers of further pods of a shape each domain can take.
+    """Returns, for each level, which numbers of further pods of a shape each domain can take.
 
-    Each entry is (low, high, step, possible), the cluster first. low, high: [domains] least and largest number; step:
-    distance between two numbers, common to the level; possible: [domains] False if no number is possible.
+    Each entry is (low, high, step, possible); the first entry is the cluster. low, high: [domains] least and largest
+    number; step: distance between two numbers, common to the level; possible: [domains] False if no number is possible.
 
-    The numbers are always an arithmetic progression. At the nodes, the step is their multiple. Progressions of equal
-    step add up to one of that step. A multiple on a domain only leaves out some numbers, at equal distances.
+    The possible numbers are always an arithmetic progression. On the level of the nodes, the step is their multiple.
+    The sum of progressions with equal step is a progression with that step. A multiple of a domain removes numbers so
+    that equal distances remain.
     """
     return _progressions(problem, problem.slots_of[shape])
 
@@ -93,13 +96,13 @@ def _progressions(problem: Problem, most: Ints) -> tuple[tuple[Ints, Ints, int, 
 
 
 _FAR = 1 << 38
-"""A step larger than every sum of slots: only the first number of such a progression is possible."""
+"""A step larger than every sum of slots, so that the progression has only its first number."""
 
 
 def _with_multiple(
     low: Ints, high: Ints, step: int, possible: NDArray[np.bool_], *, k: int, bound: Ints
 ) -> tuple[Ints, Ints, int, NDArray[np.bool_]]:
-    """Returns the progression limited to the numbers x for which bound + x is a multiple of k."""
+    """Returns the progression restricted to the numbers x for which bound + x is a multiple of k."""
     common = gcd(step, k)
     period = k // common
     want = np.mod(-bound - low, k)
@@ -113,8 +116,9 @@ def _with_multiple(
 def domain_order(problem: Problem, reference: int, level: int, domain: int) -> dict[int, Ints]:
     """Returns the order in which goal 6 compares the pod counts of the domains below a region.
 
-    The result is level -> [domains of that level inside the region], for every level below the region. Domains are
-    ordered by the position of their parent, then most attracting pods, most slots, natural name.
+    reference: shape by which slots are counted. level, domain: the region. The result is level -> domains of that level
+    inside the region, in order, for every level below the region. Domains are ordered by the position of their parent,
+    then most attracting pods, most slots, natural name.
     """
     tree, usable = problem.tree, slots_by_level(problem, reference)
     order: dict[int, Ints] = {}
@@ -134,7 +138,7 @@ def domain_order(problem: Problem, reference: int, level: int, domain: int) -> d
 
 
 def core_of(problem: Problem, ranks: Iterable[int]) -> tuple[int, ...] | None:
-    """Returns the core: of each gang its needed number of lowest `ranks`; None if a gang has too few of them."""
+    """Returns the core: for each gang as many of the lowest `ranks` as it needs; None if a gang has too few of them."""
     left = list(problem.needs)
     core = []
     for rank in sorted(ranks):
@@ -146,7 +150,7 @@ def core_of(problem: Problem, ranks: Iterable[int]) -> tuple[int, ...] | None:
 
 
 def pipeline_groups(problem: Problem) -> tuple[range, ...]:
-    """Returns the PP groups as ranges of ranks, the last may be shorter; empty without pipeline parallelism."""
+    """Returns the pipeline groups as ranges of ranks; the last one may be shorter. Empty without pipeline groups."""
     size, total = problem.pipeline, len(problem.members)
     if size <= 1:
         return ()
@@ -168,7 +172,8 @@ class Goals:
 
     @property
     def stages(self) -> tuple[Callable[[Mapping[int, int]], Goal], ...]:
-        """The goals in the order in which they are compared; a different list with and without a gather goal."""
+        """The goals in the order in which they are compared; with and without a gather goal these are different
+        lists."""
         if not self.problem.gather:
             return (
                 self.members,
@@ -193,14 +198,16 @@ class Goals:
         )
 
     def vector(self, nodes: Mapping[int, int]) -> Goal:
-        """Returns the values of all goals in order: of two placements, the one with the smaller vector is better."""
+        """Returns the values of all goals in order. Of two placements, the one with the smaller vector is better."""
         return tuple(stage(nodes) for stage in self.stages)
 
     def members(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 0 (2.6): the ranks of the core, then the negated number of placed members, then their ranks.
+        """Goal 0: the ranks of the core, then the negated number of placed members, then the ranks of all placed
+        members.
 
-        Rule 2 wants the core of lowest ranks, and rule 3 the lowest core that can be placed. Comparing cores first
-        satisfies both rules, because no core is lower than that of rule 2.
+        Rule 2 of docs/rules/gang-network.md 2.6 requires the core of lowest ranks; if it cannot be placed, rule 3
+        requires the lowest core that can. Comparing cores first satisfies both rules, because no core is lower than
+        that of rule 2.
         """
         core = core_of(self.problem, nodes)
         if core is None:
@@ -208,42 +215,43 @@ class Goals:
         return core, -len(nodes), tuple(sorted(nodes))
 
     def layers(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 1: the level of C, then of c, negated because a deeper level is a lower layer.
-
-        C is the lowest domain that contains all bound and new members, c the lowest that contains all new members.
-        """
+        """Goal 1: the level of C, then the level of c, both negated, because a deeper level is a lower layer."""
         new = list(nodes.values())
         return -self.tree.lowest_common(self._bound + new)[0], -self.tree.lowest_common(new)[0]
 
     def attraction(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 2: the number of attracting pods in c, in its parent, ... in the cluster, negated: more is better."""
+        """Goal 2: negated number of attracting pods in c, then in its parent, and so on up to the cluster; more is
+        better."""
         level, domain = self.tree.lowest_common(list(nodes.values()))
         return tuple(-int(self._attract[n][d]) for n, d in self.tree.upwards(level, domain))
 
     def pipeline(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 3: per level from the cluster to above the nodes, the PP groups with that `group_levels`."""
+        """Goal 3: for each level from the cluster to the level above the nodes, the number of pipeline groups with this
+        value of `group_levels`."""
         counts = Counter(level for level in self.group_levels(nodes) if level is not None)
         return tuple(counts[level] for level in range(self.tree.depth)) if self._groups else ()
 
     def group_levels(self, nodes: Mapping[int, int]) -> tuple[int | None, ...]:
-        """Returns, per PP group, the level of the lowest domain with all its placed members; None without any."""
+        """Returns, for each pipeline group, the level of the lowest domain with all its placed members; None if it has
+        none."""
         placed = self.placed(nodes)
         held = [[placed[rank] for rank in group if rank in placed] for group in self._groups]
         return tuple(self.tree.lowest_common(group)[0] if group else None for group in held)
 
     def domains(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 4: number of domains with members, bound and new, from the top layer down to the nodes."""
+        """Goal 4: for each level from the top layer down to the nodes, the number of domains with members, bound or
+        new."""
         columns = self.tree.domain_of[1:, self._bound + list(nodes.values())]
         return tuple(len(set(row.tolist())) for row in columns)
 
     def best_fit(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 5: usable slots of c, of its parent, ... of the cluster; fewer is better."""
+        """Goal 5 (best fit): usable slots of c, of its parent, and so on up to the cluster; fewer is better."""
         usable = slots_by_level(self.problem, self.problem.reference(tuple(sorted(nodes))))
         level, domain = self.tree.lowest_common(list(nodes.values()))
         return tuple(int(usable[n][d]) for n, d in self.tree.upwards(level, domain))
 
     def counted(self, nodes: Mapping[int, int]) -> Goal:
-        """The sum of `DeviceCosts.added` over the nodes with new pods; empty without device costs."""
+        """The device costs: the sum of `DeviceCosts.added` over the nodes with new pods; empty without device costs."""
         table = self.problem.device_costs
         if table is None:
             return ()
@@ -256,13 +264,16 @@ class Goals:
         return tuple(out)
 
     def score(self, nodes: Mapping[int, int]) -> Goal:
-        """The negative total of the scores; with a gather goal compared after goal 5 and the device costs, before goal
-        6."""
+        """The negated sum of scores.
+
+        With a gather goal it is compared after goal 5 and the device costs, and before goal 6.
+        """
         shapes, members = self.problem.shapes, self.problem.members
         return (-sum(int(shapes[members[rank].shape].score[node]) for rank, node in nodes.items()),)
 
     def inside(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 6: the index of c, then per level below c the negated pod counts of its domains in `domain_order`."""
+        """Goal 6: the index of c, then for each level below c the negated pod counts of its domains in
+        `domain_order`."""
         new = list(nodes.values())
         level, domain = self.tree.lowest_common(new)
         counts = np.bincount(new, minlength=len(self.problem.free)).astype(np.int64)
@@ -271,13 +282,13 @@ class Goals:
         return domain, below
 
     def ranks(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 7: `crossings`; then the node indices in rank order, which follow the natural order of paths."""
+        """Goal 7: `crossings`, then the nodes in rank order. Node indices follow the natural order of paths."""
         return self.crossings(nodes), tuple(nodes[rank] for rank in sorted(nodes))
 
     def crossings(self, nodes: Mapping[int, int]) -> tuple[int, ...]:
-        """Returns, per level from the top layer to the nodes, how many ring neighbours are in different domains.
+        """Returns, for each level from the top layer to the nodes, the number of ring neighbours in different domains.
 
-        The ring is all placed members in rank order; the last member is a neighbour of the first.
+        The ring is all placed members in rank order; the last member is the neighbour of the first.
         """
         placed = self.placed(nodes)
         ring = self.tree.domain_of[1:, [placed[rank] for rank in sorted(placed)]]
@@ -288,13 +299,14 @@ class Goals:
         return {**self.problem.bound, **nodes}
 
     def scarce(self, nodes: Mapping[int, int]) -> Goal:
-        """Without a gather goal: new pods on nodes with a scarce resource that these pods do not request."""
+        """Goal without a gather goal: number of new pods on nodes with a scarce resource that these pods do not
+        request."""
         avoided = self.problem.scarce
         return (sum(int(avoided[node]) for node in nodes.values()),) if avoided is not None else ()
 
     def fewest_nodes(self, nodes: Mapping[int, int]) -> Goal:
-        """Without a gather goal: nodes with new pods, and nodes that count as used without one
-        (Problem.already_used)."""
+        """Goal without a gather goal: number of nodes that are used, by a new pod or because `Problem.already_used`
+        says so."""
         standing = self.problem.already_used
         used = set(nodes.values())
         if standing is not None:
@@ -302,20 +314,22 @@ class Goals:
         return (len(used),)
 
     def fewest_slots(self, nodes: Mapping[int, int]) -> Goal:
-        """Without a gather goal: slots, before placing, of the reference shape on the nodes with new pods."""
+        """Goal without a gather goal: sum of the slots, before placing, of the reference shape on the nodes with new
+        pods."""
         slots = self.problem.copies_of[self.problem.reference(tuple(sorted(nodes)))]
         return (sum(int(slots[node]) for node in set(nodes.values())),)
 
     def names(self, nodes: Mapping[int, int]) -> Goal:
-        """Without a gather goal: the name ranks of the nodes, for the pods in rank order."""
+        """Goal without a gather goal: the positions of the nodes in the natural order of names, for the pods in rank
+        order."""
         return tuple(int(self.problem.name_rank[nodes[rank]]) for rank in sorted(nodes))
 
 
 def goal_vector(problem: Problem, nodes: Mapping[int, int]) -> Goal:
     """Returns the values of all goals of a valid placement (rank -> node of every new pod); smaller is better.
 
-    Without a gather goal the list of goals is a different one (`Problem`). Raises ValueError if no pod is placed or a
-    gang has fewer new pods than it needs.
+    With and without a gather goal, the goals differ (`Problem`). Raises ValueError if no pod is placed, or if a gang
+    has fewer new pods than it needs.
     """
     if not nodes:
         raise ValueError("no pod is placed")
@@ -366,7 +380,7 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
 
 
 def beyond_room(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, int, int]]:
-    """Returns (node, column of `free`, amount placed) wherever the new pods exceed the free capacity of a node."""
+    """Returns (node, column of `free`, amount of the new pods) wherever new pods exceed the free capacity of a node."""
     used: Counter[tuple[int, int]] = Counter()
     for rank, node in nodes.items():
         for column, amount in problem.shapes[problem.members[rank].shape].request:
@@ -377,8 +391,8 @@ def beyond_room(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, i
 def faults_together(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
     """Returns the faults of a placement that concern several pods at once, one sentence each.
 
-    These are nodes with devices that cannot serve all new pods there (`DeviceCosts.cost` is None), and broken
-    interactions.
+    These are nodes with devices that cannot serve all new pods of the node (`DeviceCosts.cost` is None), and
+    interactions that are violated.
     """
     table, held = problem.device_costs, Counter((problem.members[rank].shape, node) for rank, node in nodes.items())
     unserved = [
@@ -390,7 +404,7 @@ def faults_together(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
 
 
 def _pods_there(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, tuple[int, ...]]]:
-    """Returns (node, pods of each shape there) for each node with new pods."""
+    """Returns (node, number of new pods there by shape) for each node with new pods."""
     there: dict[int, Counter[int]] = {}
     for rank, node in nodes.items():
         there.setdefault(node, Counter())[problem.members[rank].shape] += 1

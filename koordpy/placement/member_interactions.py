@@ -2,13 +2,13 @@
 """Rules between the pods of one plan, as plain numbers: required affinity, anti-affinity, spread, one common domain.
 
 kube-scheduler checks such rules pod by pod against the pods placed before. A plan places all pods of a gang at once, so
-it is judged by its final state (kube-parity.md 2.7): each pod is checked against all other placed members and the
+only its final state is checked (docs/rules/kube-parity.md 2.7): each pod against all other placed members and the
 running pods. `faults` checks a finished placement; search methods build their constraints from the same descriptions.
-Members of one shape are equal, so counts per shape and node suffice.
+Members of one shape are equal, so numbers of pods per shape and node suffice.
 
-Words used here: a *shape* is a number (`Problem.shapes`), and `meant` are the shapes that a label selector matches. A
-*domain* is all nodes with one value of the rule's topology key; `groups` is [nodes] the number of that domain, and -1
-for nodes without the label.
+Words used here: a *shape* is an index into `Problem.shapes`. `meant` are the shapes that a label selector matches. A
+*domain* is all nodes with one value of the rule's topology key. `groups` is [nodes] the number of the node's domain, -1
+for a node without the label. An *owner* is a shape that has required affinity.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,20 +32,20 @@ class AntiAffinity:
     meant: tuple[int, ...]
     """Shapes that the term matches."""
     groups: Ints
-    """[nodes] number of the node's domain; -1 without the label, because the term cannot conflict there."""
+    """[nodes] number of the node's domain; -1 for a node without the label, where the term cannot be violated."""
 
     @property
     def signs(self) -> tuple[Ints, ...]:
-        """Per topology key [nodes] a number that is equal for nodes that are interchangeable for this rule.
+        """For each topology key [nodes]: equal numbers for nodes that are interchangeable for this rule.
 
-        It is the domain's number, or a code below -1 if the domain is a single node.
+        The number is that of the domain, or a code below -1 if the domain is a single node.
         """
         return (_signs(self.groups),)
 
     def holds(self, placed_counts: PlacedCounts) -> bool:
         """Returns True if a placement satisfies the rule.
 
-        A pod that matches its own term may be alone in its domain: then 1 matching pod is allowed there, else 0.
+        If a pod matches its own term, 1 matching pod (itself) is allowed in its domain, otherwise 0.
         """
         itself = self.shape in self.meant
         meant = _sums(placed_counts, self.meant, self.groups)
@@ -56,15 +56,16 @@ class AntiAffinity:
 
 @dataclass(frozen=True, eq=False)
 class RequiredAffinity:
-    """Required pod affinity of one shape, all its terms together. It is a part of a `LinkedAffinity`."""
+    """Required pod affinity of one shape, with all its terms. It is a part of a `LinkedAffinity`."""
 
     shape: int
     meant: tuple[int, ...]
     """Shapes of new pods that match all terms."""
     groups: tuple[Ints, ...]
-    """Per term [nodes] number of the domain, -1 without the label. A pod needs a node with the labels of all terms."""
+    """For each term [nodes]: number of the domain, -1 without the label. A pod needs a node with the labels of all
+    terms."""
     existing_matches: tuple[Ints, ...]
-    """Per term [domains] number of pods that run before the plan and match all terms."""
+    """For each term [domains]: number of pods that run before the plan and match all terms."""
 
     @property
     def matches_itself(self) -> bool:
@@ -73,17 +74,18 @@ class RequiredAffinity:
 
     @property
     def has_existing(self) -> bool:
-        """True if a pod that matches all terms runs anywhere before the plan."""
+        """True if a pod that runs before the plan, on any node, matches all terms."""
         return any(bool(counts.any()) for counts in self.existing_matches)
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
-        """[nodes] True if the node has at least one of the labels. A match on any other node is in no domain."""
+        """[nodes] True if the node has the label of at least one term. A matching pod on another node is in no
+        domain."""
         return np.asarray(np.logical_or.reduce([groups >= 0 for groups in self.groups]))
 
     @property
     def keys(self) -> dict[bytes, Ints]:
-        """Topology keys of the terms, each once: contents of its `groups` as bytes -> `groups`."""
+        """Distinct topology keys of the terms: content of `groups` as bytes -> `groups`."""
         return {groups.tobytes(): groups for groups in self.groups}
 
 
@@ -91,13 +93,13 @@ class RequiredAffinity:
 class LinkedAffinity:
     """Required affinity of shapes that match each other's terms, directly or over other shapes (kube-parity.md 2.7).
 
-    Pods of these shapes are linked if a chain of placed pods joins them, each matching a term of its neighbour or the
-    reverse. Which pods may satisfy a term without help of a linked pod? F(p) of a pod p is the set of pods that match
-    all its terms and either run before the plan, or are new and have no required terms themselves.
+    Two placed pods of these shapes are linked if one matches the terms of the other, or if a chain of such pairs joins
+    them. F(p) of a pod p is the set of pods that satisfy its terms without help of a linked pod. These are the pods
+    that match all terms of p and either run before the plan, or are new and have no required terms.
 
     - If F(p) is not empty, p must be in domains with a pod of F(p), for each of its terms.
-    - All linked pods with an empty F(p) start a new place: they must be in one domain of each topology key, and these
-      domains must have a node in common. So only one place is opened for the whole set.
+    - If F(p) is empty, p starts a new place. All linked pods that start a new place must be in one domain of each
+      topology key, and these domains must have a node in common. So only one place is opened for the whole set.
     """
 
     plugin: ClassVar[str] = "InterPodAffinity"
@@ -107,7 +109,7 @@ class LinkedAffinity:
 
     @property
     def shape(self) -> int:
-        """The first of the shapes, for messages; `shapes` has all."""
+        """The first of `shapes`, for messages."""
         return self.owners[0].shape
 
     @property
@@ -117,24 +119,27 @@ class LinkedAffinity:
 
     @property
     def meant(self) -> tuple[int, ...]:
-        """Shapes that the terms of each owner match, one owner after the other."""
+        """Shapes that the terms of the owners match: the shapes of the first owner, then of the next, and so on."""
         return tuple(shape for one in self.owners for shape in one.meant)
 
     @property
     def signs(self) -> tuple[Ints, ...]:
-        """As `AntiAffinity.signs`, per topology key; single nodes also differ in their running matches."""
+        """As `AntiAffinity.signs`. In addition, single nodes with different numbers of matching running pods differ."""
         pairs = [pair for one in self.owners for pair in zip(one.groups, one.existing_matches, strict=True)]
         return tuple(
             {(groups.tobytes(), existing.tobytes()): _signs(groups, existing) for groups, existing in pairs}.values()
         )
 
     def unlinked(self, one: RequiredAffinity) -> tuple[int, ...]:
-        """Returns the shapes without required terms that match all terms of an owner; their pods are never linked."""
+        """Returns the shapes without required terms that match all terms of an owner. Their pods are never linked."""
         own = self.shapes
         return tuple(shape for shape in one.meant if shape not in own)
 
     def sets(self, shapes: Collection[int]) -> list[list[RequiredAffinity]]:
-        """Returns the owners of the given shapes, divided into sets that are linked over these shapes alone."""
+        """Returns the owners of the given shapes, divided into sets.
+
+        A set is linked if the links use these shapes only.
+        """
         return linked_sets([one for one in self.owners if one.shape in shapes])
 
     def holds(self, placed_counts: PlacedCounts) -> bool:
@@ -144,7 +149,7 @@ class LinkedAffinity:
 
     def _set_holds(self, owners: Sequence[RequiredAffinity], placed_counts: PlacedCounts) -> bool:
         """Returns True if a placement satisfies the rule for one set of linked shapes."""
-        # topology key -> (groups, domains of it that pods with an empty F(p) use)
+        # topology key -> (`groups`, domains of it with pods that have an empty F(p))
         opened: dict[bytes, tuple[Ints, set[int]]] = {}
         for one in owners:
             nodes = [node for (shape, node), n in placed_counts.items() if shape == one.shape and n]
@@ -161,7 +166,7 @@ class LinkedAffinity:
                 opened.setdefault(key, (groups, set()))[1].update(int(groups[node]) for node in nodes)
         if any(len(domains) > 1 for _, domains in opened.values()):
             return False
-        # the opened domains of all keys must share a node
+        # a new place: the domains of all keys must have a node in common
         common = [groups == next(iter(domains)) for groups, domains in opened.values()]
         return not common or bool(np.logical_and.reduce(common).any())
 
@@ -170,7 +175,8 @@ class LinkedAffinity:
 class Spread:
     """A topology spread constraint with DoNotSchedule, of the pods of one shape.
 
-    In each domain with such a pod, the number of matching pods may exceed the global minimum by at most `max_skew`.
+    In each domain with such a pod, the number of matching pods may exceed the global minimum (the least number of
+    matching pods in any eligible domain) by at most `max_skew`.
     """
 
     plugin: ClassVar[str] = "PodTopologySpread"
@@ -179,24 +185,27 @@ class Spread:
     meant: tuple[int, ...]
     """Shapes that the label selector of the constraint matches."""
     groups: Ints
-    """[nodes] number of the node's domain; -1 for nodes where pods are not counted and the shape cannot be placed."""
+    """[nodes] number of the node's domain; -1 for a node where pods are not counted and the shape cannot be placed."""
     base: Ints
     """[domains] number of matching pods that run before the plan."""
     eligible: NDArray[np.bool_]
     """[domains] True for the domains over which the global minimum is taken."""
     max_skew: int
-    """How many more matching pods than the minimum a domain with a pod of the shape may have."""
+    """The number by which matching pods in a domain with a pod of the shape may exceed the global minimum."""
     min_domains: int = 1
-    """Number of eligible domains below which the minimum counts as 0 (minDomains)."""
+    """minDomains: the global minimum is 0 if there are fewer eligible domains than this number."""
 
     @property
     def signs(self) -> tuple[Ints, ...]:
-        """As `AntiAffinity.signs`; single nodes also differ in their running matches and eligibility."""
+        """As `AntiAffinity.signs`.
+
+        Single nodes with different eligibility or numbers of matching running pods also differ.
+        """
         return (_signs(self.groups, self.base, self.eligible),)
 
     @property
     def from_zero(self) -> bool:
-        """True if there are fewer eligible domains than `min_domains`, so that the minimum is 0."""
+        """True if there are fewer eligible domains than `min_domains`, so that the global minimum is 0."""
         return int(self.eligible.sum()) < self.min_domains
 
     def holds(self, placed_counts: PlacedCounts) -> bool:
@@ -216,7 +225,7 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class InOneDomain:
-    """A part of a unit, such as one replica: all new pods of the shapes `meant` must be in one domain of a layer."""
+    """The rule for a part of a unit, such as one replica: all its new pods must be in one domain of a layer."""
 
     meant: tuple[int, ...]
     """The shapes of the part's pending pods; a shape may be in several parts."""
@@ -239,14 +248,14 @@ class InOneDomain:
 
 
 Tie = AntiAffinity | LinkedAffinity | Spread
-"""A rule from the pod spec of a member."""
+"""A rule from the pod spec of a member of the unit."""
 _Own = TypeVar("_Own", AntiAffinity, RequiredAffinity, Spread)
 Interaction = Tie | InOneDomain
 """Any rule among the new pods of a plan."""
 
 
 def _sums(placed_counts: PlacedCounts, shapes: Iterable[int], groups: Ints) -> dict[int, int]:
-    """Returns domain -> number of new pods of the shapes there; -1 for nodes in no domain. Only domains with pods."""
+    """Returns domain -> number of new pods of the shapes in it, only above 0. Domain -1 is the nodes in no domain."""
     out: dict[int, int] = {}
     wanted = set(shapes)
     for (shape, node), n in placed_counts.items():
@@ -257,10 +266,10 @@ def _sums(placed_counts: PlacedCounts, shapes: Iterable[int], groups: Ints) -> d
 
 
 def _signs(groups: Ints, *columns: NDArray[np.generic]) -> Ints:
-    """Returns [nodes] numbers that are equal for nodes that a rule does not distinguish.
+    """Returns [nodes]: equal numbers for nodes that a rule does not distinguish.
 
-    That is the domain's number, because all nodes of a domain are equal for the rule. For a domain of a single node it
-    is a code below -1, equal for single nodes with equal `columns` ([domains] each).
+    The number is that of the domain, because all nodes of a domain are equal for the rule. For a domain of a single
+    node it is a code below -1, equal for single nodes with equal `columns` ([domains] each).
     """
     inside = np.maximum(groups, 0)
     single = (groups >= 0) & (np.bincount(groups[groups >= 0], minlength=len(groups))[inside] == 1)

@@ -2,12 +2,13 @@
 """Replaces required affinity of a gang to itself by problems without interactions, which faster methods can solve.
 
 Example: all workers require each other on the topology key zone, and none runs yet. Then all of them must be in one
-zone, but which one is open. In general, pods that match each other's terms without a running match must all be in the
-domains of one node; such a set of nodes is a *place* (kube-parity.md 2.7).
+zone, but any zone is allowed. In general, if pods match each other's terms and no running pod matches, all of them must
+be in the domains of one node. The set of nodes in these domains is a *place* (docs/rules/kube-parity.md 2.7).
 
-If the domains of the topology key are those of a layer of the tree, the rule becomes a hard layer (`Problem.hard`).
-Otherwise there is one problem per place, limited to the nodes of the place, and solved by counting. For pods of several
-shapes that needs the solver for each place, so it is done only if few places differ. O(places x nodes).
+There are two replacements. If the domains of the topology key are those of a layer of the tree, the rule becomes a hard
+layer (`Problem.hard`). Otherwise there is one problem per place, limited to the nodes of the place. Counting solves
+such a problem fast. Pods of several shapes need the solver for each place, so this is done only if few places differ.
+O(places x nodes).
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +23,10 @@ from koordpy.plan.limits import OPENED_MODELS, OPENED_PLACES
 
 
 def opened_places(problem: Problem) -> list[Problem] | None:
-    """Returns problems without required affinity, of which the best solution is that of the given problem.
+    """Returns problems without required affinity; the best of their solutions is the solution of the given problem.
 
     None if the given problem has no such affinity or cannot be replaced; then a CP-SAT model must choose the place. An
-    empty list if no place has capacity. The problems keep the slots of the given one for goals 5 and 6.
+    empty list if no place has capacity. The problems keep the slots of the given problem for goals 5 and 6.
     """
     owners = opening_shapes(problem) if len(problem.interactions) == 1 else []
     if not owners:
@@ -52,10 +53,10 @@ def opened_places(problem: Problem) -> list[Problem] | None:
 
 
 def opening_shapes(problem: Problem) -> list[RequiredAffinity]:
-    """Returns the required affinity of each pending shape if all these pods must share one new place.
+    """Returns the required affinity of each pending shape, if all these pods must share one new place; else empty.
 
-    That is so if no running pod matches a term, each shape with terms matches itself, no new pod without terms matches,
-    and all shapes with terms are linked in pairs. Empty otherwise.
+    They must share one if no running pod matches a term, each shape with terms matches itself, no new pod without terms
+    matches, and every two shapes with terms are linked directly.
     """
     linked = [one for one in problem.interactions if isinstance(one, LinkedAffinity)]
     if len(linked) != 1:
@@ -73,10 +74,10 @@ def opening_shapes(problem: Problem) -> list[RequiredAffinity]:
 
 
 def _layer(owners: Sequence[RequiredAffinity], problem: Problem) -> int | None:
-    """Returns the tree level with domains that are the same sets of nodes as those of the only topology key.
+    """Returns the tree level on which the domains are the same sets of nodes as the domains of the topology key.
 
-    None without such a level, with several keys, without a gather goal, with bound members, or if a pending shape has
-    no required affinity. Nodes without the label are not compared.
+    None if there is no such level, if there are several keys, without a gather goal, with bound members, or if a
+    pending shape has no required affinity. Nodes without the label are not compared.
     """
     keys = {key: groups for near in owners for key, groups in near.keys.items()}
     if len(keys) > 1 or len(owners) < len(problem.pending_counts) or problem.bound or not problem.gather:
@@ -92,9 +93,9 @@ def _layer(owners: Sequence[RequiredAffinity], problem: Problem) -> int | None:
 
 
 def _places(owners: Sequence[RequiredAffinity], problem: Problem) -> list[int]:
-    """Returns the first node of each place that has capacity for any pod.
+    """Returns one node (the first) of each place that has capacity for any pod.
 
-    A place is all nodes with the same domains of all topology keys. All owners must have the same keys.
+    A place is all nodes that are in the same domain of each topology key. All owners must have the same keys.
     """
     groups = np.stack(owners[0].groups, axis=1)
     room = np.logical_or.reduce([problem.slots_of[near.shape] > 0 for near in owners])
@@ -104,7 +105,7 @@ def _places(owners: Sequence[RequiredAffinity], problem: Problem) -> list[int]:
 
 
 def _unlike(problem: Problem, places: Sequence[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
-    """Drops places that are equal to another place in all goals except names, and worse in names.
+    """Drops places that differ from another place in names only, and have the naturally later names.
 
     places: [nodes] True inside. Valid only without a gather goal, because then the goals of a place do not depend on
     nodes outside it.
@@ -113,7 +114,7 @@ def _unlike(problem: Problem, places: Sequence[NDArray[np.bool_]]) -> list[NDArr
     columns += [problem.already_used] if problem.already_used is not None else []
     columns += [problem.device_costs.kinds] if problem.device_costs is not None else []
     rows = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-    # sorted content of the nodes of a place -> (names of its nodes in that order, its mask) of each place to return
+    # sorted content of the nodes of a place -> (names of its nodes in that order, mask of its nodes) for each place
     alike: dict[bytes, list[tuple[Ints, NDArray[np.bool_]]]] = {}
     for inside in places:
         nodes = np.nonzero(inside)[0]
@@ -127,10 +128,10 @@ def _unlike(problem: Problem, places: Sequence[NDArray[np.bool_]]) -> list[NDArr
 
 
 def _masked(problem: Problem, masks: Mapping[int, NDArray[np.bool_]], *, hard: int | None = None) -> Problem:
-    """Returns the problem with shapes limited to some nodes, and without interactions.
+    """Returns the problem without interactions, and with some shapes limited to some nodes.
 
-    masks: shape -> [nodes] True where it is allowed; shapes that are not listed keep their nodes. hard: the new hard
-    level; None to keep that of the problem.
+    masks: shape -> [nodes] True where it is allowed; the other shapes keep their nodes. hard: the new hard level; None
+    to keep the level of the problem.
     """
     shapes = tuple(
         replace(shape, allowed=shape.allowed * masks[i]) if i in masks else shape

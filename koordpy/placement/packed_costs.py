@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device goal (`DeviceCosts`) of a unit with equal pods as one integer per node and number of pods.
+"""Device costs (`DeviceCosts`) of a unit with equal pods, as one integer for each node and number of pods.
 
 Counting adds the cost vectors of all nodes and compares the sums, which is faster with single integers. Each component
 of the vector gets as many digits as its sum can need, so that sums of packed integers compare like sums of vectors.
@@ -13,10 +13,10 @@ from koordpy.placement.problem import DeviceCosts, Ints
 
 
 class NotCountable(Exception):
-    """Raised if counting turns out not to apply to a problem; the solver decides it then.
+    """Raised if counting turns out not to apply to a problem. The solver then decides the problem.
 
-    Either a node has capacity for more pods than its devices can serve, or the pods chosen by goal 0 do not form whole
-    pipeline groups.
+    Either a node has capacity for more pods than its devices can serve, or the members chosen by goal 0 do not form
+    whole pipeline groups.
     """
 
 
@@ -27,9 +27,9 @@ class PackedCosts:
     kinds: Ints
     """[nodes] kind of the node: index of its table in `tables`."""
     tables: tuple[tuple[int, ...], ...]
-    """Per kind, the cost of m pods on one node, for m = 0 .. the pods that fit a node of this kind."""
+    """For each kind, the cost of m pods on one node, for m = 0 up to the number of pods that fit the node."""
     base: int
-    """Larger than the sum of costs of a best placement, as a base for goals with a greater weight."""
+    """A number larger than the total cost of a best placement; goals that are compared earlier are multiplied by it."""
 
     @property
     def idle(self) -> list[int]:
@@ -41,9 +41,9 @@ class PackedCosts:
 def packed(table: DeviceCosts, shape: int, *, shapes: int, slots: Ints, n: int, nodes: int) -> PackedCosts:
     """Returns the costs of up to n equal pods of a shape on nodes with the given slots ([nodes]).
 
-    shapes: number of shapes of the problem. nodes: upper bound on the nodes that the best placement uses. Sums over
-    that many nodes do not overflow into the next digit. A sum over more nodes may overflow, but is never less than the
-    best, so the overflow does no harm.
+    shapes: number of shapes of the problem. nodes: upper bound of the number of nodes that the best placement uses.
+    Sums over so many nodes do not overflow into the next digit. A sum over more nodes may overflow, but never becomes
+    less than the best sum, so the overflow does no harm.
 
     Raises NotCountable if a node has slots for more pods than its devices can serve.
     """

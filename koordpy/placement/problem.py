@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The placement problem of one unit: which nodes do the pending pods of a gang or a plain pod get?
+"""The placement problem of one unit: the input of every placement method; a `Solution` is the result.
 
-The problem is the input of every placement method, and a `Solution` is the result. It contains plain numbers only: no
-pod specs, labels or node objects. Pods of one shape are equal, and the filters of kube-scheduler have become capacities
-(`free`) and masks (`Shape.allowed`). Counting, the solver, and the enumeration in the tests all take a `Problem`, so
-that their results can be compared goal by goal.
+The problem contains plain numbers only: no pod specs, labels or node objects. Pods of one shape are equal. The filters
+of kube-scheduler have become capacities (`free`) and masks (`Shape.allowed`). Counting, the solver, and the enumeration
+in the tests all solve a `Problem`, so that their results can be compared goal by goal.
 
 Words used here: a *node* is an index into the nodes of the tree, a *rank* an index into `Problem.members`, a *shape* an
 index into `Problem.shapes`, a *column* an index of a resource in `free`. A *level* is a layer of the tree as a number:
-0 is the cluster, `tree.depth` are the nodes. Source: gang-network.md sections 2.4-2.7, 4 and 5.
+level 0 is the cluster, level `tree.depth` the nodes. Source: docs/rules/gang-network.md 2.4 to 2.7, 4 and 5.
 """
 
 from collections import Counter
@@ -29,12 +28,13 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """Equivalence class of pods: every filter and every score gives the same result for all pods of the class."""
+    """Equivalence class of pods: each filter and each score gives the same result for all pods of the class."""
 
     request: tuple[tuple[int, int], ...]
-    """(column of `Problem.free`, amount of one pod) with amount > 0. Column 0 counts pods, so its amount is 1."""
+    """((column of `Problem.free`, amount of one pod), ...) with amounts above 0. Column 0 counts pods, so its amount is
+    1."""
     allowed: Ints
-    """[nodes] 1 where every filter passes that does not depend on free capacity, else 0."""
+    """[nodes] 1 if all filters that do not depend on free capacity pass, else 0."""
     score: Ints
     """[nodes] weighted sum of the scores of a pod on the node; larger is better.
 
@@ -53,19 +53,19 @@ class Member:
     node: int | None = None
     """Node to which the member is bound; None while it is pending.
 
-    -1 for a member that is neither on a known node nor to be placed: the node is missing in the snapshot, or
-    `only_ranks` left the member out. Such a member keeps its rank, but is in no domain.
+    -1 for a member that is neither on a known node nor to be placed: its node is missing in the snapshot, or
+    `only_ranks` has left the member out. Such a member keeps its rank, but is in no domain.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Amount of one resource that a quota still admits for the unit, on whatever nodes."""
+    """The amount of one resource that a quota still admits for the unit, whatever the nodes of its pods are."""
 
     remaining: int
     """Remaining amount, 0 or more."""
     amounts: tuple[int, ...]
-    """Per shape, the amount that one pod requests."""
+    """[shapes] the amount that one pod requests."""
 
 
 Vector = tuple[int, ...]
@@ -74,44 +74,46 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Devices:
-    """Device numbers from which a model can compute the vector of a `DeviceCosts` without calling `DeviceCosts.cost`.
+    """Numbers of devices from which a model can compute the vector of `DeviceCosts` without calling `DeviceCosts.cost`.
 
-    The vector is then (nodes used by pods with two or more devices, devices left free on the nodes used, pods that
-    request two or more).
+    The vector is then (number of nodes on which the new pods use two or more devices, devices left free on the nodes
+    with new pods, number of pods that request two or more devices).
     """
 
     asks: tuple[int, ...]
-    """Per shape, the devices that one pod requests."""
+    """[shapes] the devices that one pod requests."""
     free: Ints
     """[nodes] free devices."""
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceCosts:
-    """Goal for devices: a cost vector per node, given how many pods of each shape the node takes (hence the name).
+    """The device goal: a cost vector for each node, which depends on the number of pods of each shape on it.
 
-    Two GPU pods on a node may cost more or less than twice one pod, because the best sets of GPUs are shared. So the
-    cost is not a sum over pods. The vectors of all nodes are added up, including nodes without a new pod; the
+    Two GPU pods on a node may cost more or less than twice one pod, because they compete for the best sets of GPUs. So
+    the cost is not a sum over pods. The vectors of all nodes are added up, including nodes without a new pod; the
     lexicographically least sum is best.
     """
 
     kinds: Ints
     """[nodes] number of a node's kind; nodes of one kind have equal costs."""
     cost: Callable[[int, tuple[int, ...]], Vector | None]
-    """(kind, pods per shape) -> vector of `width` numbers of 0 or more; None if the node cannot take these pods."""
+    """Called with (kind, pods per shape): returns a vector of `width` numbers of 0 or more; None if the node cannot
+    take these pods."""
     width: int
     """Length of every vector."""
     active: tuple[int, ...] = (0,)
-    """Shapes of which the number of pods changes the vector. Of every other shape only presence on the node counts."""
+    """Shapes of which the number of pods changes the vector. Of each other shape, only its presence on the node
+    matters."""
     always: bool = False
     """True if `cost` is never None for pods that fit the free capacity, so that it forbids no placement."""
     exact: Callable[[], bool] = lambda: True
-    """Returns True if all vectors computed so far are proven the least."""
+    """Returns True if all vectors computed so far are proven to be the least possible."""
     devices: Devices | None = None
-    """Numbers of devices, if the vector depends only on these; else None."""
+    """Numbers of devices, if the vector depends on nothing else; else None."""
 
     def added(self, node: int, pods: Sequence[int]) -> Vector | None:
-        """Returns the cost of a node with new pods minus its cost without them; a component may be negative.
+        """Returns the cost of a node with new pods minus its cost without new pods; a component may be negative.
 
         pods: number of new pods per shape. None if the node cannot take these pods.
         """
@@ -126,7 +128,7 @@ class DeviceCosts:
 class Sizes:
     """Problem sizes above which another method or a partial model is used. `plan.limits` explains each of them.
 
-    Fields of the problem, and not only constants, so that tests can force a method on a small problem.
+    They are fields of the problem, so that tests can force a method on a small problem.
     """
 
     model_nodes: int = MODEL_NODES
@@ -137,65 +139,66 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One unit on one snapshot.
+    """The placement problem of one unit on one snapshot.
 
-    With a gather goal, placements are compared by goals 0 to 7 (`goals.Goals`). Without one the order is: members,
-    fewest pods on scarce nodes, fewest nodes, least DeviceCosts vector, largest total score, fewest slots on the nodes
-    used, then for the pods in rank order the naturally smallest node names. Members that already run, and pipeline (PP)
-    groups, do not matter then, because distance in the network does not.
+    With a gather goal, placements are compared by goals 0 to 7 (`goals.Goals`). Without a gather goal the order is:
+    members, fewest pods on scarce nodes, fewest nodes, least device costs, largest total score, fewest slots on the
+    nodes used, then for the pods in rank order the naturally smallest node names. Without a gather goal, distance in
+    the network does not matter, so running members and pipeline groups are ignored.
     """
 
     tree: Tree
     free: Ints
     """[nodes, resources] free capacity before any pending member is placed.
 
-    The requests of running pods are subtracted, those of bound members too. Negative on an overcommitted node.
+    The requests of running pods are subtracted, including bound members. Negative on an overcommitted node.
     """
     shapes: tuple[Shape, ...]
     members: tuple[Member, ...]
     """All members of the unit in rank order, bound and pending."""
     needs: tuple[int, ...]
-    """Per gang, the number of pending members that a plan must place (gang-network.md 2.4)."""
+    """[gangs] the number of pending members that a plan must place (gang-network.md 2.4)."""
     attract: Ints
     """[nodes] number of running pods that attract the unit (goal 2).
 
-    These are bound members, and pods with the same network-topology-selector as a planned pod.
+    These are bound members, and pods with the network-topology-selector of a planned pod.
     """
     name_rank: Ints
     """[nodes] position in the natural order of node names."""
     gather: bool = True
-    """True with a gather goal; without one there are no hard layer and no multiples."""
+    """True with a gather goal. Without one, the problem has no hard layer and no multiples."""
     hard: int = 0
-    """Deepest level with MustGather: all bound and new members must be in one domain of it. 0 (cluster) without one."""
+    """Deepest level with MustGather: all bound and new members must be in one domain of it. 0 (the cluster) without
+    MustGather."""
     multiples: Mapping[int, int] = field(default_factory=dict)
     """Level -> podCountMultiple k > 1: each domain of the level must have a multiple of k members, bound and new."""
     pipeline: int = 1
-    """Members per pipeline (PP) group, 1 without groups."""
+    """Members per pipeline group; 1 without pipeline groups."""
     deterministic_time: float = 2.0
     """Limit of all solves together, in CP-SAT's units of deterministic time."""
     watchdog_seconds: float = 10.0
-    """Limit of wall time for one solve, for work that the deterministic clock does not count."""
+    """Limit of wall time in seconds for one solve, for work that the deterministic clock does not count."""
     interactions: tuple[Interaction, ...] = ()
     """Affinity, anti-affinity, spread and one-domain rules among the planned pods, checked on the final placement."""
     allowances: tuple[Allowance, ...] = ()
     """Limits on the total request of the planned pods, independent of their nodes."""
     device_costs: DeviceCosts | None = None
-    """Costs of devices, a goal that is compared directly before the score; None without it."""
+    """The device goal, which is compared directly before the score; None without device costs."""
     already_used: Ints | None = None
-    """[nodes] 1 for nodes that goal "fewest nodes" counts as used even without a new pod (gpu-topology.md 5 (b)).
+    """[nodes] 1 for a node that the goal "fewest nodes" counts as used even without a new pod (gpu-topology.md 5 (b)).
 
-    None without such nodes. Applies only without a gather goal.
+    None without such nodes. Only without a gather goal.
     """
     scarce: Ints | None = None
-    """[nodes] 1 for nodes with a scarce resource, which pods that do not request it avoid (kube-parity.md 3).
+    """[nodes] 1 for a node with a scarce resource, which pods that do not request it should avoid (kube-parity.md 3).
 
-    None without such nodes, and with a gather goal.
+    None if there are no such nodes, and with a gather goal.
     """
     copies_by_rules: tuple[Ints, ...] = ()
-    """Per shape [nodes] how many copies of one pod the node admits by host ports, spread and (anti-)affinity, if only
-    copies of this pod are placed, one after the other. Empty if no shape has such rules."""
+    """[shapes][nodes] number of copies of one pod that host ports, spread and (anti-)affinity admit on the node, if
+    only copies of this pod are placed, one after the other. Empty if no shape has such rules."""
     copies: tuple[Ints, ...] = ()
-    """`copies_of` of the whole problem, if this problem was derived from a larger one; else empty."""
+    """`copies_of` of the original problem, if this problem was derived from a larger one; else empty."""
     sizes: Sizes = Sizes()
 
     @cached_property
@@ -224,23 +227,24 @@ class Problem:
 
     @cached_property
     def bound_counts(self) -> Ints:
-        """[nodes] number of bound members of the unit there."""
+        """[nodes] number of bound members of the unit on the node."""
         nodes = np.fromiter(self.bound.values(), dtype=np.int64, count=len(self.bound))
         return np.bincount(nodes, minlength=len(self.free)).astype(np.int64)
 
     @cached_property
     def slots_of(self) -> tuple[Ints, ...]:
-        """Per shape: [nodes] further pods that fit the free capacity, not limited by the size of the unit.
+        """[shapes][nodes] number of further pods that fit the free capacity, not limited by the size of the unit.
 
-        An upper bound for every search: interactions may admit fewer, depending on the nodes of the other members.
+        An upper bound for every search: interactions may admit fewer pods, depending on the nodes of the other members.
         """
         return tuple(slots(self.free, shape) for shape in self.shapes)
 
     @cached_property
     def copies_of(self) -> tuple[Ints, ...]:
-        """Slots as the goals count them (gang-network.md 5), per shape: [nodes] copies of one pod that fit in turn.
+        """[shapes][nodes] slots as the goals count them (gang-network.md 5): copies of one pod that fit one after the
+        other.
 
-        Unlike `slots_of`, they consider host ports, spread and (anti-)affinity of the pod towards its copies.
+        Unlike `slots_of`, host ports, spread and (anti-)affinity of the pod towards its copies are respected.
         """
         if self.copies:
             return self.copies
@@ -259,7 +263,7 @@ class Problem:
         return all(sum(one.amounts[shape] for shape in shapes) <= one.remaining for one in self.allowances)
 
     def most_of(self, shape: int) -> int:
-        """Returns how many pods the allowances admit if all are of one shape; at most the number of pending members."""
+        """Returns the number of pods that the allowances admit if all are of one shape; at most its pending members."""
         return min(
             [len(self.pending), *(one.remaining // one.amounts[shape] for one in self.allowances if one.amounts[shape])]
         )
@@ -267,14 +271,16 @@ class Problem:
     def reference(self, ranks: tuple[int, ...] | None = None) -> int:
         """Returns the reference shape of the given members: the shape with the fewest slots in the cluster.
 
-        Of shapes with equally many slots, that of the lowest rank. ranks: None for all pending members.
+        If several shapes have equally few slots, it is the shape of the lowest rank. ranks: None for all pending
+        members.
         """
         shapes = [self.members[rank].shape for rank in (self.pending if ranks is None else ranks)]
         return min(dict.fromkeys(shapes), key=lambda shape: int(self.copies_of[shape].sum()), default=0)
 
 
 def slots(free: Ints, shape: Shape) -> Ints:
-    """Returns [nodes] how many pods of a shape fit the free capacity of each node, 0 where they are not allowed."""
+    """Returns [nodes] the number of pods of a shape that fit the free capacity of the node; 0 if they are not allowed
+    there."""
     room = None
     for column, amount in shape.request:
         fits = np.floor_divide(free[:, column], amount)
@@ -287,7 +293,7 @@ def slots(free: Ints, shape: Shape) -> Ints:
 def hard_regions(problem: Problem) -> list[tuple[int, int]]:
     """Returns the (level, domain) pairs of the hard layer in which the unit may be placed.
 
-    Without a hard layer that is the cluster. With bound members it is only the domain that contains them. Empty if
+    Without a hard layer, it is only the cluster. With bound members, it is only the domain that contains them. Empty if
     bound members are in several domains, because then no placement satisfies MustGather.
     """
     level = problem.hard
@@ -298,9 +304,9 @@ def hard_regions(problem: Problem) -> list[tuple[int, int]]:
 
 
 def only_ranks(problem: Problem, ranks: Collection[int]) -> Problem:
-    """Returns the problem of placing only these pending members.
+    """Returns the problem of placing only the given pending members.
 
-    Every other pending member keeps its rank, with node -1, so that pipeline groups are cut as before.
+    The other pending members get node -1 and keep their ranks, so that pipeline groups are the same.
     """
     kept = frozenset(ranks)
     if kept.issuperset(problem.pending):
@@ -326,9 +332,9 @@ def with_column(problem: Problem, room: Ints, asks: Mapping[int, int]) -> Proble
 
 
 def at_most(problem: Problem, most: Mapping[int, Mapping[int, int]]) -> Problem:
-    """Returns the problem with a limit on the pods of a shape per node.
+    """Returns the problem with a limit on the number of pods of a shape per node.
 
-    most: shape -> node -> limit. The limit is 0 on nodes that are not listed. Shapes that are not listed have no limit.
+    most: shape -> node -> limit; the limit is 0 on nodes that are not listed. Shapes that are not listed have no limit.
     """
     for shape, nodes in most.items():
         room = np.zeros(len(problem.free), dtype=np.int64)
@@ -344,7 +350,7 @@ class Solution:
     nodes: Mapping[int, int]
     """Rank -> node of every newly placed member; empty if there is no plan."""
     proof: Proof
-    """OPTIMAL or FEASIBLE with nodes; INFEASIBLE or UNKNOWN without."""
+    """OPTIMAL or FEASIBLE if `nodes` is a plan; INFEASIBLE or UNKNOWN if it is empty."""
     runs: tuple[SolverRun, ...] = ()
     """The solves of CP-SAT that led to the answer, in order; empty if no solve was necessary."""
 

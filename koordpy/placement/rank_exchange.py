@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local search for the order of ranks (goal 7): exchanges pods while ranks that are neighbours move closer together.
+"""Local search for the order of ranks (goal 7): exchanges the nodes of pods while neighbours in the ring move closer.
 
-All placed members in rank order form a ring, as in a ring all-reduce. A crossing is a pair of neighbours in different
-domains of a layer; goal 7 wants few of them (gang-network.md 5). The search exchanges the nodes of two stretches of the
-ring of equal length: runs of one domain, pipeline groups, or single pods at ends of runs. It also exchanges all pods of
-two sibling nodes. An exchange is accepted if the ring has fewer crossings, top layer first, or as many and naturally
-smaller paths, and if goals 0 to 6 do not become worse. The search ends if no exchange is better, or after `RANK_STEPS`
-tries. It proves nothing.
+All placed members in rank order form a ring, as in a ring all-reduce. A crossing is a pair of ring neighbours in
+different domains of a layer; goal 7 minimises crossings, top layer first (docs/rules/gang-network.md 5). A stretch is a
+number of consecutive positions of the ring: a run of pods in one domain, a pipeline group, or a single pod at the end
+of a run. The search exchanges the nodes of two stretches of equal length, or of all pods of two sibling nodes. An
+exchange is accepted if the order has fewer crossings, or equally many and naturally smaller paths, and if goals 0 to 6
+do not become worse. The search ends if no exchange is better, or after `RANK_STEPS` tries. It proves nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ class RankExchange:
 
     nodes: rank -> node of the new pods. split: the value of goal 3 that an order must not exceed (`Goals.pipeline`).
     keeps: returns True if an order (rank -> node) fits the capacity and is as good in goals 0 to 6. It is called only
-    if pods of different shapes change places, because for equal pods these goals except goal 3 cannot change.
+    if pods of different shapes are exchanged: for equal pods only goal 3 can change, which `split` covers.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RankExchange:
         self.at = [nodes[rank] if rank in nodes else problem.bound[rank] for rank in self.ring]
         """The node at each position of the ring."""
         self.fixed = [rank in problem.bound for rank in self.ring]
-        """Per position, True for a bound member."""
+        """[positions] True for a bound member."""
         self.shape = [problem.members[rank].shape for rank in self.ring]
         self.path: dict[int, tuple[int, ...]] = {
             node: tuple(self.tree.domain_of[1:, node].tolist()) for node in set(self.at)
@@ -47,17 +47,18 @@ class RankExchange:
         position = {rank: at for at, rank in enumerate(self.ring)}
         on_node = [[position[rank] for rank in group if rank in position] for group in pipeline_groups(problem)]
         self.groups = [group for group in on_node if group]
-        """Positions of the placed members of each pipeline group."""
+        """[groups] positions of the placed members of each pipeline group; groups without a placed member are left
+        out."""
         self.group_at = {at: number for number, group in enumerate(self.groups) for at in group}
         """Position -> index in `groups`."""
         self.common = [self._common(group) for group in self.groups]
-        """The level of the lowest common domain of each pipeline group."""
+        """[groups] level of the lowest common domain of the group's placed members."""
         self.costs: dict[tuple[int, int], int] = {}
         """Cache of `_crossing`: (node, next node) -> cost."""
         self.tries = 0
 
     def improved(self) -> dict[int, int]:
-        """Returns rank -> node of the new pods after the search: no exchange is better, or the tries are used up."""
+        """Returns rank -> node of the new pods after the search."""
         better = len(self.path) > 1
         while better:
             better = False
@@ -72,9 +73,9 @@ class RankExchange:
         return {rank: node for rank, node, fixed in zip(self.ring, self.at, self.fixed, strict=True) if not fixed}
 
     def _pairs(self) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-        """Yields the pairs of position lists to exchange; both lists of a pair have the same length.
+        """Yields pairs of position lists of equal length, to be exchanged.
 
-        Pairs of stretches of the ring come first, long ones before short ones, then all pods of two sibling nodes.
+        Pairs of stretches of the ring come first, long stretches before short ones, then all pods of two sibling nodes.
         """
         number, stretches = len(self.ring), set[tuple[int, int]]()
         for level in range(self.tree.depth):
@@ -82,7 +83,7 @@ class RankExchange:
             for begin, end in zip(begins, [*begins[1:], number], strict=True):
                 stretches |= {(end - begin, begin), (1, begin), (1, end - 1)}
         stretches |= {(len(group), group[0]) for group in self.groups if group[-1] - group[0] == len(group) - 1}
-        # length -> begins of the stretches without bound members
+        # length -> first positions of the stretches without bound members
         starts: dict[int, list[int]] = {}
         for length, begin in sorted(stretches):
             if not any(self.fixed[begin : begin + length]):
@@ -106,9 +107,9 @@ class RankExchange:
         return self.path[self.at[at]][level]
 
     def _exchange(self, first: Sequence[int], second: Sequence[int]) -> bool:
-        """Exchanges the nodes of two lists of positions and returns True if the order is better then.
+        """Exchanges the nodes of two lists of positions, and returns True if the order is better afterwards.
 
-        Otherwise restores the order and returns False.
+        If it is not better, restores the order and returns False.
         """
         here, there = [self.at[at] for at in first], [self.at[at] for at in second]
         if here == there:
@@ -130,8 +131,8 @@ class RankExchange:
     def _crossing(self, at: int) -> int:
         """Returns the cost of a position and the next one in the ring.
 
-        The cost is one number with a digit per layer, the top layer first: 1 if the two nodes are in different domains
-        of the layer. Sums of costs therefore compare like the crossings per layer.
+        The cost is an integer with one digit per layer, the top layer first: 1 if the two nodes are in different
+        domains of the layer. So sums of costs compare like the numbers of crossings per layer.
         """
         pair = self.at[at], self.at[at + 1 - len(self.at)]
         if pair not in self.costs:
@@ -142,7 +143,7 @@ class RankExchange:
         return self.costs[pair]
 
     def _holds(self, first: Sequence[int], second: Sequence[int]) -> bool:
-        """Returns True if goals 0 to 6 are not worse now that two lists of positions have been exchanged."""
+        """Returns True if goals 0 to 6 are not worse after the nodes of two lists of positions have been exchanged."""
         if self.split:
             touched = {self.group_at[at] for at in (*first, *second)}
             common = dict(enumerate(self.common)) | {number: self._common(self.groups[number]) for number in touched}

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goal 7: decides which rank gets which node, once the number of pods per node and shape is decided.
+"""Goal 7: decides which rank gets which node, once the number of pods of each shape on each node is decided.
 
 Members in rank order exchange data with their neighbours, as in a ring all-reduce. So neighbours should be close in the
-network (gang-network.md section 5). Three methods are tried in order:
+network (docs/rules/gang-network.md 5). Three methods are tried in this order:
 
-1. natural order: the used nodes in natural order of their paths, each filled with the next ranks; O(ranks);
-2. equal pods with pipeline groups and no bound member: an order of whole domains (`whole_domains`);
-3. a bounded local search (`rank_exchange`). It starts from the better of two orders: each pod on the node nearest to
-   that of the previous rank, or the order with whole pipeline groups (`assign_groups`).
+1. Natural order: the used nodes in natural order of their paths, each filled with the next ranks; O(ranks).
+2. For equal pods with pipeline groups and no bound member: an order of whole domains (`whole_domains`).
+3. A bounded local search (`rank_exchange`). It starts from the better of two orders: each pod on the node nearest to
+   the node of the previous rank, or the order with whole pipeline groups (`assign_groups`).
 
-An order is proven best if each domain with members is one run of the ring, because no order has fewer crossings. The
-natural order of names, which decides between equal orders, is not part of the proof.
+An order is proven best if each domain with members has one run of consecutive ranks, because no order has fewer
+crossings. The natural order of names, which decides between equally good orders, is not part of the proof.
 """
 
 from bisect import bisect_left
@@ -29,8 +29,8 @@ from koordpy.placement.whole_domains import WholeDomains
 def settle_ranks(problem: Problem, start: Mapping[int, int]) -> tuple[dict[int, int], bool]:
     """Returns (rank -> node, True if the order is proven best in goal 7).
 
-    start: a placement (rank -> node) that is best in goals 0 to 6. The result has the same number of pods per node, and
-    is as good in these goals.
+    start: a placement (rank -> node) that is best in goals 0 to 6. The result has the same number of pods of each shape
+    per node, and is as good in these goals.
     """
     goals, ranks = Goals(problem), sorted(start)
     score, counted, split = goals.score(start), goals.counted(start), goals.pipeline(start)
@@ -52,12 +52,12 @@ def settle_ranks(problem: Problem, start: Mapping[int, int]) -> tuple[dict[int, 
 
 
 def rank_counts(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int]) -> tuple[dict[int, int], bool]:
-    """Returns the result of `settle_ranks` for pods of one shape, given only the pods per node.
+    """Returns the result of `settle_ranks` for pods of one shape, from the number of pods per node.
 
-    counts: node -> pods. Equal pods make goals 0 to 6 depend on the counts alone, except that the order must keep as
-    many pipeline groups whole as the counts allow.
+    counts: node -> pods. For equal pods, goals 0 to 6 depend on the counts alone, with one exception: the order must
+    keep as many pipeline groups whole as the counts allow.
     """
-    # (group type 0, level, domain) -> whole groups; `split`: goal 3 of an order that keeps all of them whole
+    # (group type 0, level, domain) -> whole groups; `split`: goal 3 of an order that keeps all these groups whole
     tree, size, whole = problem.tree, problem.pipeline, dict[tuple[int, int, int], int]()
     per_node = np.zeros(len(problem.free), dtype=np.int64)
     per_node[list(counts)] = list(counts.values())
@@ -87,7 +87,7 @@ def _closed_form(
 ) -> dict[int, int] | None:
     """Returns rank -> node in which every domain is one run of the ring, by methods 1 and 2; None if neither applies.
 
-    With bound members, the result is None unless all new pods are on one node, where all orders are equal. keeps:
+    With bound members, the result is None, except if all new pods are on one node: then all orders are equal. keeps:
     returns True if an order is as good in goals 0 to 6.
     """
     if problem.bound:
@@ -105,7 +105,10 @@ def _closed_form(
 def _searched(
     problem: Problem, start: Mapping[int, int], keeps: Callable[[Mapping[int, int]], bool]
 ) -> tuple[dict[int, int], bool]:
-    """Returns (rank -> node by the local search from the better of two orders, True if it is proven best)."""
+    """Returns (rank -> node by the local search, True if it is proven best).
+
+    The search starts from the better of two orders.
+    """
     goals = Goals(problem)
     split, nearest = goals.pipeline(start), _nearest_to_the_last(problem, start)
     first = min((order for order in (nearest, dict(start)) if goals.pipeline(order) <= split), key=goals.ranks)
@@ -114,9 +117,9 @@ def _searched(
 
 
 def _are_exchangeable(problem: Problem, start: Mapping[int, int]) -> bool:
-    """Returns True if exchanging the nodes of two pods changes no goal but goal 7, whatever their shapes are.
+    """Returns True if exchanging the nodes of any two pods changes no goal except goal 7.
 
-    That is so for one shape, or if all shapes have equal scores on the nodes used and no rule concerns other pods.
+    This is so for one shape, or if all shapes have equal scores on the nodes used and no rule concerns other pods.
     """
     shapes = sorted({problem.members[rank].shape for rank in start})
     if len(shapes) == 1:
@@ -128,8 +131,8 @@ def _are_exchangeable(problem: Problem, start: Mapping[int, int]) -> bool:
 def _nearest_to_the_last(problem: Problem, start: Mapping[int, int]) -> dict[int, int]:
     """Returns rank -> node with the same number of pods of each shape per node as `start`.
 
-    Each pod gets, of the nodes with places left for its shape, the one that shares the lowest domain with the node of
-    the previous rank; of several, the naturally first. O(ranks x log nodes).
+    Each pod gets the node that shares the lowest domain with the node of the previous rank, among the nodes with places
+    left for its shape; if there are several, the naturally first. O(ranks x log nodes).
     """
     tree, bound = problem.tree, problem.bound
     left = Counter((problem.members[rank].shape, node) for rank, node in start.items())
@@ -162,16 +165,16 @@ def assign_groups(
     whole: Mapping[tuple[int, int, int], int],
     groups: Sequence[Sequence[Sequence[int]]],
 ) -> dict[int, int]:
-    """Returns rank -> node with as many whole pipeline groups per domain as `whole` says. Ignores goal 7.
+    """Returns rank -> node with as many whole pipeline groups in each domain as `whole` requires. Ignores goal 7.
 
-    A whole group has all its members in the domain. Members of no whole group get the remaining places.
+    A group is whole in a domain if all its members are there. Members of other groups get the remaining places.
 
-    pods: node -> shape -> number of pods to place there. groups: per group type (index), the ranks of each group of
-    the type. whole: (type, level, domain) -> number of groups that are whole in the domain, including groups that are
-    whole in one of its children.
+    pods: node -> shape -> number of pods to place there. groups: for each group type (index), the ranks of each group
+    of the type. whole: (type, level, domain) -> number of groups that are whole in the domain, including groups that
+    are whole in one of its children.
     """
     tree = problem.tree
-    # `left`: places not used yet; `waiting`: groups not assigned yet; `placed`: groups whole in children of a domain
+    # `left`: places not used yet; `waiting`: groups not assigned yet; `placed`: number of groups whole in children
     left = {node: dict(held) for node, held in sorted(pods.items())}
     waiting = [[list(group) for group in reversed(kind)] for kind in groups]
     placed: dict[tuple[int, int, int], int] = {}
@@ -185,7 +188,7 @@ def assign_groups(
             left[node][shape] -= 1
             out[rank] = node
 
-    # from the nodes up: groups that are whole in a domain but in none of its children
+    # from the nodes upwards: assign the groups that are whole in a domain but in none of its children
     for level in range(tree.depth, 0, -1):
         for kind, number, domain in sorted(key for key in whole if key[1] == level):
             done = placed.get((kind, number, domain), 0)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Assigns ranks to equal pods with pipeline groups, so that each domain has consecutive ranks (gang-network.md 5).
 
-The pods per node are known; the order of domains along the ranks is searched. If each domain has one run of consecutive
-ranks, the ring crosses as few domain borders as possible (goal 7). The order must also keep as many pipeline groups
-whole as goal 3 counts, which is `count // PP` in a domain with `count` pods. A run of `count` pods that begins at
-position `start` contains `(count - (-start mod PP)) // PP` whole groups, so only `start` modulo PP matters.
+The number of pods per node is given; the order of the domains along the ranks is searched. If each domain has one run
+of consecutive ranks, the ring of ranks crosses as few domain borders as possible (goal 7). The order must also keep as
+many pipeline groups whole as goal 3 counts: `count // PP` in a domain with `count` pods, where PP is the size of a
+group. A run of `count` pods that begins at position `start` contains `(count - (-start mod PP)) // PP` whole groups, so
+only `start` modulo PP matters.
 
-A depth-first search orders the children of each domain, and remembers the sets of children that cannot be completed.
-Of domains with equal content only one is tried. The search gives up after `RANK_STEPS` steps.
+A depth-first search orders the children of each domain, and remembers the sets of children that cannot be completed. Of
+domains with equal content, only one is tried. The search gives up after `RANK_STEPS` steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from koordpy.plan.limits import RANK_STEPS
 class WholeDomains:
     """Searches an order of the domains with pods, in which each domain has one run of ranks.
 
-    counts: node -> pods; their sum must be a multiple of PP.
+    counts: node -> pods; their sum must be a multiple of the group size PP.
     """
 
     def __init__(self, problem: Problem, counts: Mapping[int, int]) -> None:
@@ -30,9 +31,11 @@ class WholeDomains:
         self.below: dict[tuple[int, int], list[int]] = {}
         """(level, domain) -> its children with pods."""
         self.kind: dict[tuple[int, int], int] = {}
-        """(level, domain) -> number of its content; equal for domains with the same counts in the same subtree."""
+        """(level, domain) -> number for its content; equal for domains with the same numbers of pods in the same
+        subtree."""
         self.stuck: set[tuple[tuple[int, ...], int]] = set()
-        """(kinds of the children that are not ordered yet, start modulo PP) for which no order exists."""
+        """(sorted kinds of the children that are not ordered yet, start modulo PP) for which the search found no
+        order."""
         self._read(counts)
 
     def _read(self, counts: Mapping[int, int]) -> None:
@@ -50,10 +53,10 @@ class WholeDomains:
             self.kind[level, domain] = numbers.setdefault(sign, len(numbers))
 
     def find(self) -> list[int] | None:
-        """Returns the node of each rank, or None if no such order was found.
+        """Returns the node of each rank; None if no such order was found.
 
-        The first run may begin at any position within a pipeline group. The end of the last run then wraps around to
-        the first ranks, because the ring is cyclic.
+        The first run may begin at any position within a pipeline group. The end of the last run then continues at the
+        first ranks, because the ring is cyclic.
         """
         level, domain = 0, 0
         while level < self.depth and len(self.below[level, domain]) == 1:
@@ -76,7 +79,8 @@ class WholeDomains:
         return [domain] * count if level == self.depth else self._ordered(level + 1, self.below[level, domain], start)
 
     def _ordered(self, level: int, domains: Sequence[int], start: int) -> list[int] | None:
-        """Returns the nodes of all domains' runs one after the other, in the naturally first order that is found.
+        """Returns the nodes of the runs of all domains, one after the other, in the naturally first order that is
+        found.
 
         None if there is no order, or if the steps are used up. start: as for `_run`.
         """
@@ -84,7 +88,7 @@ class WholeDomains:
         left, runs = list(domains), list[tuple[int, list[int]]]()
         options = [self._options(level, left)]
         while True:
-            while not options[-1]:  # nothing is left to try here: remember that, and take the last run back
+            while not options[-1]:  # all options are tried: remember the failure, and remove the last run
                 options.pop()
                 self.stuck.add((self._content(level, left), start))
                 if not runs:
@@ -111,7 +115,7 @@ class WholeDomains:
     def _options(self, level: int, domains: Sequence[int]) -> list[int]:
         """Returns the domains to try next, in reversed natural order, because the caller takes the last one first.
 
-        Of domains with equal content only the naturally first is listed.
+        Of domains with equal content, only the naturally first is listed.
         """
         first: dict[int, int] = {}
         for domain in domains:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CP-SAT model of one region: how many pods of each shape every group of equal nodes takes, and the goals.
+"""The CP-SAT model of one region: how many pods of each shape each group of equal nodes takes, and the goals.
 
-A region is a domain of the topology tree in which all pods of the unit are placed. The variables of the model are in
-`region_cells.py`. This module adds what the goals and rules need: used domains, whole PP groups, interactions among
-members, device costs (`DeviceCosts`), and scores. Each goal is a sum (`Term`s) that `StagedModel.minimise` minimises.
-Source: gang-network.md section 7.
+A region is a domain of the topology tree in which all new pods of the unit are placed. The variables of the model are
+in `region_cells.py`. This module adds the constraints and sums that goals and rules need: used domains, whole pipeline
+groups, interactions among members, device costs (`DeviceCosts`), and scores. Each goal is a sum (a list of `Term`s)
+that `StagedModel.minimise` minimises. Source: docs/rules/gang-network.md 7.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from koordpy.plan.limits import MODEL_TIES
 
 
 class CountModel(RegionCells):
-    """The counts in one region, and the terms of its goals: used domains, whole groups, DeviceCosts, scores.
+    """The counts of pods in one region, and the sums of its goals: used domains, whole groups, device costs, scores.
 
     Arguments as for `RegionCells`. Raises TooLarge if the model would have too many variables or interactions.
     """
@@ -39,15 +39,16 @@ class CountModel(RegionCells):
         super().__init__(capacity, region, budget=budget, options=options)
         self._groups: WholeGroups | None = None
         self.used: dict[int, dict[int, list[Term]]] = {}
-        """Level -> domain -> 0/1 that the new pods open it, as terms (`add_used`).
+        """Level -> domain -> 1 if new pods open the domain, else 0, as terms (`add_used`).
 
-        On the level of the nodes the key is the first node of a cell, and the number is that of its used nodes.
+        On the level of the nodes, the key is the first node of a cell, and the value is the number of used nodes of the
+        cell.
         """
         self._interactions()
         self.counted = self._counted()
-        """The device costs as terms of this model; None without device costs, or if `numbered` represents it."""
+        """The device costs as terms of this model; None without device costs, or if `numbered` has them."""
         self.numbered = self._numbered()
-        """The device costs by numbers of devices only, which needs fewer variables; None if `counted` represents it."""
+        """The device costs computed from numbers of devices, with fewer variables; None if that is not possible."""
 
     # --- interactions among members, and the device costs ----------------------------------------------------------
 
@@ -68,9 +69,10 @@ class CountModel(RegionCells):
         return Interacting(self.model, places, most=most, every=self._every)
 
     def _counted(self) -> CountedTable | None:
-        """Adds the device costs of every cell as a table of its values; None without one, or if `_numbered` adds it.
+        """Adds the device costs of every cell as a table of values; None without device costs, or if `_numbered` adds
+        them.
 
-        If the table is too large, it is left out and nothing is proven.
+        A table that would be too large is left out, and then nothing is proven.
         """
         table = self.problem.device_costs
         if table is None or (table.devices is not None and self._fillings is None):
@@ -93,10 +95,9 @@ class CountModel(RegionCells):
         return counted
 
     def _numbered(self) -> Numbered | None:
-        """Adds the device costs of every cell by numbers of devices, if it depends only on these and cells are single
-        nodes.
+        """Adds the device costs of every cell, computed from numbers of devices.
 
-        Otherwise returns None.
+        Returns None if the costs depend on more than these numbers, or if some cell has several nodes.
         """
         table = self.problem.device_costs
         if table is None or table.devices is None or self._fillings is not None:
@@ -114,8 +115,8 @@ class CountModel(RegionCells):
     def least_counted(self, bound: Sequence[int] = ()) -> tuple[int, ...]:
         """Minimises the device cost vector, component by component, makes the values constraints, and returns them.
 
-        bound: proven lower bound on the vector or on its first components; empty if not known. It is used for a
-        component only while all components before it meet their bound. Returns () without device costs.
+        bound: proven lower bound of the vector or of its first components; empty if not known. The bound of a component
+        is used only if all components before it have reached their bound. Returns () without device costs.
         """
         if self.numbered is not None:
             self.numbered.settle(self.values)
@@ -134,17 +135,17 @@ class CountModel(RegionCells):
     def _vector(self) -> list[list[Term]]:
         """Returns the terms of each component of the device cost vector; empty if the model does not represent it.
 
-        For `numbered` without the last component, because it does not depend on the placement.
+        For `numbered`, the last component is left out, because it does not depend on the placement.
         """
         if self.numbered is not None:
             return self.numbered.components
         return self.counted.components if self.counted is not None and self.counted.complete else []
 
     def _fewest_several(self) -> int:
-        """Returns a lower bound on the nodes on which new pods use two or more devices together.
+        """Returns a lower bound of the number of nodes on which the new pods use two or more devices together.
 
-        It counts the nodes needed by the pods that request two or more devices, for each measure of capacity alone with
-        the largest nodes first. 0 if not all pods must be placed, or without numbers of devices.
+        For each measure of capacity alone, the pods that request two or more devices fill the largest nodes first. The
+        result is the largest number of nodes. 0 if not all pods must be placed, or without numbers of devices.
         """
         devices, capacity = (
             self.problem.device_costs.devices if self.problem.device_costs is not None else None,
@@ -162,12 +163,14 @@ class CountModel(RegionCells):
     # --- used domains and whole groups --------------------------------------------------------------------------
 
     def add_used(self, *, siblings: bool = True) -> None:
-        """Adds the variables of `used`: a 0/1 per domain that contains new pods and is not open already.
+        """Adds the variables of `used`: 0/1 per domain, 1 if the domain contains new pods and was not open before.
 
-        siblings: True to count domains with bound members as open. Nodes in `Problem.already_used` are always open.
+        siblings: True to count domains with bound members as open before. Nodes in `Problem.already_used` are always
+        open.
         """
         depth, capacity, counts = self.tree.depth, self.capacity, self.shape_totals
-        # domains above the nodes: `used` must be 1 if the domain has new pods; a cut per shape and for all pods
+        # domains above the nodes: `used` must be 1 if the domain has new pods. One constraint per shape and one for all
+        # pods
         for number in range(self.region[0] + 1, depth):
             self.used[number] = {}
             place = self.tree.levels[number]
@@ -194,7 +197,7 @@ class CountModel(RegionCells):
                 self.used[depth][cell.nodes[0]] = self.use(cell)
 
     def use(self, cell: Cell) -> list[Term]:
-        """Returns how many of a cell's nodes take new pods, as terms. Creates the variable on the first call."""
+        """Returns the number of nodes of a cell with new pods, as terms. Creates the variable on the first call."""
         if not cell.used:
             used, node = self.model.new_bool_var(""), cell.nodes[0]
             self.model.add(linear([*cell.total, (used, -min(self.limit, int(self.capacity.most[node])))]) <= 0)
@@ -209,7 +212,10 @@ class CountModel(RegionCells):
         return standing is not None and bool(standing[node])
 
     def opened(self, level: int) -> list[Term]:
-        """Returns how many domains of a level the new pods open, as terms. `add_used` must have been called."""
+        """Returns the number of domains of a level that the new pods open, as terms.
+
+        `add_used` must have been called.
+        """
         return [term for terms in self.used[level].values() for term in terms]
 
     def _most(self, level: int, domain: int) -> int:
@@ -223,10 +229,11 @@ class CountModel(RegionCells):
         sizes: list[int],
         wanted: cp_model.IntVar | None,
     ) -> None:
-        """Adds a redundant cut, which shortens proofs: the used domains must have capacity for the pods.
+        """Adds a redundant constraint, which shortens proofs: the used domains together must have capacity for the
+        pods.
 
-        weights: (0/1 that the domain is used, or None for an open one; domain). sizes: capacity of each of them.
-        wanted: the number of pods; None for the pods of all shapes.
+        weights: for each domain (0/1 variable that it is used, or None if it is open anyway; domain). sizes: capacity
+        of each domain. wanted: variable for the number of pods of one shape; None for the pods of all shapes.
         """
         open_size = sum(size for (used, _), size in zip(weights, sizes, strict=True) if used is None)
         terms = [(used, size) for (used, _), size in zip(weights, sizes, strict=True) if used is not None and size]
@@ -234,13 +241,14 @@ class CountModel(RegionCells):
         self.model.add(linear([*terms, *goal]) >= -open_size)
 
     def add_groups(self, types: Sequence[GroupType]) -> None:
-        """Adds the number of whole PP groups of each type per domain. Each node must be a separate cell."""
+        """Adds the number of whole pipeline groups of each type per domain. Each node must be a separate cell."""
         self._groups = WholeGroups(
             types, model=self.model, capacity=self.capacity, cells=self.cells, totals=self.totals, level=self.region[0]
         )
 
     def whole(self, level: int) -> list[Term]:
-        """Returns how many PP groups are whole in some domain of the level, as terms; empty if none were added."""
+        """Returns the number of pipeline groups that are whole in a domain of the level, as terms; empty if none were
+        added."""
         return self._groups.terms(level) if self._groups is not None else []
 
     # --- the score and the placement ----------------------------------------------------------------------------
@@ -252,7 +260,7 @@ class CountModel(RegionCells):
         return [term for term in terms if term[1]]
 
     def on_scarce(self) -> list[Term]:
-        """Returns how many pods are on nodes with scarce resources that they do not request, as terms.
+        """Returns the number of pods on nodes with a scarce resource that the pods do not request, as terms.
 
         Empty without `Problem.scarce`.
         """
@@ -261,9 +269,9 @@ class CountModel(RegionCells):
         return [(var, 1) for cell in cells for var in cell.pods.values()]
 
     def hint(self, pods: Mapping[int, Sequence[int]]) -> None:
-        """Suggests a placement to the next solve as a start.
+        """Suggests a placement to the next solve as its start.
 
-        pods: node -> pods per shape position; nodes without pods may be left out.
+        pods: node -> [shape positions] number of pods; nodes without pods may be left out.
         """
         for cell in self.cells:
             for i, var in cell.pods.items():
@@ -272,8 +280,8 @@ class CountModel(RegionCells):
     def take(self, pods: Mapping[int, Sequence[int]]) -> None:
         """Makes a placement of the region the current solution, without a solve. pods: as for `hint`.
 
-        Only for models with `keep` and without `ordered`, multiples and interactions. There the variables follow from
-        the pods per node.
+        Only for models with `keep` and without `ordered`, multiples and interactions, because their variables all
+        follow from the pods per node.
         """
         # variables of cells: pods, fillings, used nodes
         values = self.values = [0] * len(self.model.proto.variables)
@@ -302,9 +310,9 @@ class CountModel(RegionCells):
             self.numbered.settle(values)
 
     def pods(self) -> dict[int, list[int]]:
-        """Returns node -> pods per shape position of the current solution.
+        """Returns node -> [shape positions] number of pods, in the current solution.
 
-        The pods of a cell of several nodes are distributed filling by filling; the fullest nodes come first in natural
+        The pods of a cell of several nodes are distributed filling by filling. The fullest nodes come first in natural
         order.
         """
         out: dict[int, list[int]] = {}
@@ -326,7 +334,10 @@ class CountModel(RegionCells):
         return self._groups.counts(self.values) if self._groups is not None else {}
 
     def node_totals(self, order: Iterable[int]) -> list[tuple[list[Term], int]]:
-        """Returns (new pods as terms, upper bound) of single nodes in the given order, without nodes that take none."""
+        """Returns (new pods as terms, upper bound) of single nodes in the given order.
+
+        Nodes that take no pod are left out.
+        """
         cells = {c.nodes[0]: c for c in self.cells}
         return [(cells[n].total, min(self.limit, int(self.capacity.most[n]))) for n in order if n in cells]
 

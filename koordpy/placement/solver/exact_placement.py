@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entry point of the solver: places any unit by CP-SAT, or proves that it cannot be placed.
 
-First all pending members are tried; if they do not fit, `MemberSearch` chooses which of them can be placed together.
+First all pending members are tried. If they do not fit, `MemberSearch` chooses the members that can be placed together.
 Then `Gather` (with a gather goal) or `Plain` (without) finds the best nodes. If the solver's time ends without an
-answer, `Greedy` fills nodes without any proof.
+answer, `Greedy` fills nodes; then nothing is proven.
 
-Source: gang-network.md sections 5 and 7. Other packages call `solve` and `can_place` only.
+Source: docs/rules/gang-network.md 5 and 7. Other packages call `solve` and `can_place` only.
 """
 
 from collections import Counter
@@ -30,10 +30,10 @@ __all__ = ["can_place", "solve"]
 
 
 def solve(problem: Problem) -> Solution:
-    """Returns the best placement of a problem by the goals of gang-network.md 5, with its proof.
+    """Returns the best placement of a problem by the goals of docs/rules/gang-network.md 5, with its proof.
 
-    OPTIMAL: every stage was proven. FEASIBLE: a placement, but the deterministic time ran out or the model was too
-    large. INFEASIBLE: no placement exists. UNKNOWN (no nodes): not decided, and greedy filling finds no placement.
+    OPTIMAL: every stage was proven. FEASIBLE: there is a placement, but the deterministic time ran out or the model was
+    too large. INFEASIBLE: no placement exists. UNKNOWN (no nodes): not decided, and greedy filling found no placement.
     """
     budget = TimeBudget.for_problem(problem)
     try:
@@ -50,7 +50,7 @@ def solve(problem: Problem) -> Solution:
 
 
 def can_place(problem: Problem) -> Proof:
-    """Returns whether all pending members fit in some way: FEASIBLE, INFEASIBLE or UNKNOWN (not decided).
+    """Returns whether all pending members fit: FEASIBLE, INFEASIBLE, or UNKNOWN if this is not decided.
 
     Only for problems without a gather goal.
     """
@@ -87,10 +87,10 @@ def _place(problem: Problem, budget: TimeBudget) -> dict[int, int]:
 
 
 def _first_found(problem: Problem, ranks: Sequence[int], budget: TimeBudget) -> dict[int, int]:
-    """Returns rank -> node of all given members, placed by `Greedy` in one of the lowest domains with capacity.
+    """Returns rank -> node of all given members, placed by `Greedy` in one of the lowest domains with enough capacity.
 
     Levels are tried from the lowest up, and on each level the domains with the most capacity first. Empty if no valid
-    placement is found, which proves nothing.
+    placement is found; this proves nothing.
     """
     tree = problem.tree
     capacity = _room(problem, ranks)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capacity of nodes and domains for the pods of one search: which combinations of pods fit a node or a domain?
+"""Capacity of nodes and domains for the pods of one search: the combinations of pods that fit a node or a domain.
 
 A *filling* is a number of pods per shape on one node; a *maximal* filling admits no further pod. Nodes with the same
-fillings are of one node type. Models count nodes of one type together (gang-network.md section 7). Sums of capacity
-over a domain give conditions that are necessary, but not sufficient: if they fail, the pods certainly do not fit.
+fillings are of one node type. Models count the nodes of one type together (docs/rules/gang-network.md 7). Sums of
+capacity over a domain give conditions that are necessary, but not sufficient: if such a condition fails, the pods
+certainly do not fit.
 """
 
 from collections.abc import Sequence
@@ -23,17 +24,17 @@ from koordpy.plan.limits import COMPARED_COLUMNS, MODEL_FILLINGS
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """What nodes of one type can take. Nodes of a type are also equal for all rules among members.
+    """The fillings of the nodes of one type. These nodes are also equal for all rules among members.
 
-    Shapes and columns are positions in `FillingCapacity.shapes` and in the columns of `FillingCapacity.request`.
+    A shape is a position in `FillingCapacity.shapes`, a column a position in the columns of `FillingCapacity.request`.
     """
 
     slots: tuple[int, ...]
-    """Per shape, the pods that fit if no other pod is placed there."""
+    """[shapes] number of pods that fit if no other pod is placed on the node."""
     caps: tuple[int, ...]
-    """Per column, the scaled free capacity."""
+    """[columns] the scaled free capacity."""
     fillings: tuple[tuple[int, ...], ...] | None
-    """All maximal fillings (pods per shape); None if there are more than `MODEL_FILLINGS`."""
+    """All maximal fillings, each as [shapes] number of pods; None if there are more than `MODEL_FILLINGS`."""
     most: int
     """Upper bound on the number of pods of all shapes together on one node."""
 
@@ -42,17 +43,18 @@ class FillingCapacity:
     """Capacities of the nodes for some of the pending members.
 
     wanted: shape -> number of its pods that may be placed. Requests of a resource are divided by their greatest common
-    divisor, and capacities are cut to the amount that these pods could use. So nodes become equal that differ in
-    nothing that matters for these pods, and models become smaller.
+    divisor, and capacities are cut to the amount that these pods could use. So nodes that do not differ for these pods
+    become equal, and models become smaller.
     """
 
     def __init__(self, problem: Problem, wanted: dict[int, int]) -> None:
         self.problem = problem
         self.tree = problem.tree
         self.shapes = tuple(sorted(wanted))
-        """Shapes of the problem with pods to place. Elsewhere in the solver, a shape is a position in this list."""
+        """Shapes of the problem with pods to place. In the rest of the solver, a shape is given as a position in this
+        list."""
         self.wanted = tuple(wanted[s] for s in self.shapes)
-        """Per shape position, the number of pods to place."""
+        """[shape positions] number of pods to place."""
         self.counts: Ints = np.array(self.wanted, dtype=np.int64)
         """`wanted` as an array."""
         # requests and capacities, divided by a common divisor per column
@@ -69,13 +71,13 @@ class FillingCapacity:
         """[shapes, nodes] slots, at most the pods in `wanted`."""
         caps = np.clip(problem.free[:, columns], 0, None) // np.array(scale, dtype=np.int64)
         self.caps: Ints = _binding(caps, self.request, self.slots.T @ self.request)
-        """[nodes, columns] scaled capacity. If a column does not limit the pods, because they cannot use more, or
-        because another column is as strict, it is the amount that all slots together would use."""
+        """[nodes, columns] scaled capacity. If a column does not limit the pods, its value is the amount that all slots
+        together would use. A column does not limit them if they cannot use more, or if another column is as strict."""
         signs = [codes[:, None] for one in problem.interactions for codes in one.signs]
         self.singly = any(bool((codes < -1).any()) for codes in signs) or problem.device_costs is not None
-        """True if equal nodes must not be counted together, because what matters is how many pods are on each node.
+        """True if equal nodes must not be counted together, because the number of pods on each single node matters.
 
-        That is so for rules with a single node as a domain, and for a DeviceCosts.
+        This is so with device costs, and with rules that have a single node as a domain.
         """
         if problem.device_costs is not None:
             signs.append(problem.device_costs.kinds[:, None])
@@ -83,7 +85,7 @@ class FillingCapacity:
             signs.append(problem.already_used[:, None])
         if problem.scarce is not None:
             signs.append(problem.scarce[:, None])
-        # node types: nodes with equal rows of slots, capacities and everything that rules and goals distinguish
+        # node types: nodes with equal rows of slots, capacities and all other values that rules and goals distinguish
         rows = np.concatenate((self.slots.T, self.caps, *signs), axis=1)
         first, self.type_of = _distinct(rows)
         """[nodes] index of the node's type in `types`."""
@@ -103,9 +105,9 @@ class FillingCapacity:
         return NodeType(slots=tuple(slots), caps=tuple(caps), fillings=fillings, most=most)
 
     def may_take(self, level: int, counts: Ints) -> NDArray[np.bool_]:
-        """Returns [domains of a level] False if a domain certainly cannot take so many pods per shape (`counts`).
+        """Returns [domains of a level] False if a domain certainly cannot take `counts` pods per shape.
 
-        True proves nothing. It compares sums of capacity, and the multiples of all domains outside.
+        True proves nothing. Sums of capacity are compared, and the multiples of all domains outside are checked.
         """
         tree_level, total = self.tree.levels[level], int(counts.sum())
         fits = tree_level.sums(self.most) >= total
@@ -133,9 +135,9 @@ class FillingCapacity:
 
     @cached_property
     def signatures(self) -> tuple[Ints, ...]:
-        """Per level [domains] a number that is equal for domains that differ in names only.
+        """[levels][domains] equal numbers for domains that differ in names only.
 
-        Equal domains have equal nodes in equal subtrees: capacity, scores, attraction, slots of the reference pod.
+        Such domains have equal nodes in equal subtrees: capacity, scores, attraction, and slots of the reference shape.
         """
         problem = self.problem
         asked = tuple(rank for rank in problem.pending if problem.members[rank].shape in self.shapes)
@@ -143,16 +145,16 @@ class FillingCapacity:
 
     @cached_property
     def twins(self) -> tuple[Ints, ...]:
-        """Per level [domains] a number that is equal for domains in which goals 3 and 4 and the scores are equal.
+        """[levels][domains] equal numbers for domains in which goals 3 and 4 and the scores are equal.
 
-        Unlike `signatures`, attraction and slots of the reference pod may differ.
+        Unlike in `signatures`, attraction and slots of the reference shape may differ.
         """
         return self._signs()
 
     def _signs(self, *more: Ints) -> tuple[Ints, ...]:
-        """Returns per level [domains] a number for the content of a domain: types and scores of its nodes, and `more`.
+        """Returns [levels][domains] a number for the content of a domain: types and scores of its nodes, and `more`.
 
-        more: [nodes] each. A node with bound members is equal to no other node.
+        more: arrays [nodes]. A node with bound members is equal to no other node.
         """
         tree, problem = self.tree, self.problem
         fixed = np.where(problem.bound_counts > 0, np.arange(len(problem.free)), -1)
@@ -171,9 +173,10 @@ class FillingCapacity:
 
 
 def _distinct(rows: Ints) -> tuple[Ints, Ints]:
-    """Numbers the distinct rows in sorted order. Returns ([numbers] first row with the number, [rows] number).
+    """Numbers the distinct rows in sorted order. Returns ([numbers] first row with the number, [rows] number of the
+    row).
 
-    Does the same as np.unique by rows, but hashes the rows, because np.unique compares whole rows in a sort.
+    The result is that of np.unique by rows. Rows are hashed here, because np.unique compares whole rows in a sort.
     """
     # the order of the bytes is the order of the values
     coded = (np.ascontiguousarray(rows) ^ np.iinfo(np.int64).min).astype(">u8")
@@ -186,16 +189,17 @@ def _distinct(rows: Ints) -> tuple[Ints, Ints]:
 
 
 def _binding(caps: Ints, request: Ints, most: Ints) -> Ints:
-    """Returns [nodes, columns] capacities without differences that do not matter.
+    """Returns [nodes, columns] capacities without differences that do not matter for the pods.
 
-    A capacity is cut to `most`, the amount that all slots together would use. It is set to `most` if another column of
-    the node is as strict for every pod. Example: nodes on which pods use all GPUs do not differ by their free memory.
+    A capacity is cut to `most`, the amount that all slots together would use. It is also set to `most` if another
+    column of the node is as strict for every pod. Example: if pods use all GPUs of a node before its memory, nodes do
+    not differ by their free memory.
 
     caps, most: [nodes, columns]; request: [shapes, columns].
     """
     out = np.minimum(caps, most)
     columns = range(request.shape[1] if request.shape[1] <= COMPARED_COLUMNS else 0)
-    # False where a column was set to `most`: it must not imply another column in turn
+    # False where a column was set to `most`: such a column must not be the reason to set another one
     open_to = np.ones(out.shape, dtype=bool)
     for column in columns:
         for other in columns:
@@ -210,12 +214,12 @@ def _binding(caps: Ints, request: Ints, most: Ints) -> Ints:
 
 
 def implied_by(amounts: Sequence[int], others: Sequence[int]) -> tuple[int, int] | None:
-    """Returns (a, b) with the largest ratio a / b of a pod's request in one column to its request in another.
+    """Returns (a, b) such that a / b is the largest ratio of a shape's request in one column to its request in another.
 
-    So b times the use of the first column is at most a times the use of the second. None if the second column implies
-    nothing: no pod requests the first column, or a pod requests only the first.
+    So b times the use of the first column is at most a times the use of the second. None if there is no such ratio: no
+    pod requests the first column, or a pod requests only the first.
 
-    amounts, others: requests of each shape in the first and in the second column.
+    amounts, others: [shapes] requests in the first and in the second column.
     """
     asked = [(one, other) for one, other in zip(amounts, others, strict=True) if one]
     if not asked or not all(other for _, other in asked):
@@ -226,10 +230,11 @@ def implied_by(amounts: Sequence[int], others: Sequence[int]) -> tuple[int, int]
 def maximal_fillings(
     slots: Sequence[int], caps: Sequence[int], request: list[list[int]], *, most: int
 ) -> tuple[tuple[int, ...], ...] | None:
-    """Returns all maximal fillings of a node; None if there are more than `most`, or the search takes too many steps.
+    """Returns all maximal fillings of a node; None if there are more than `most`, or if the search takes too many
+    steps.
 
-    Chooses the pods shape by shape, the largest number first. slots: per shape. caps: per column. request: per shape
-    and column.
+    Chooses the pods shape by shape, the largest number first. slots: [shapes]. caps: [columns]. request:
+    [shapes][columns].
     """
     if not any(slots):
         return (tuple(slots),)
@@ -242,7 +247,10 @@ def maximal_fillings(
         return min([slots[shape], *(have // need for have, need in zip(left, request[shape], strict=True) if need)])
 
     def step(shape: int, left: Sequence[int]) -> bool:
-        """Adds all maximal fillings with the numbers chosen for earlier shapes. Returns False after too many steps."""
+        """Adds all maximal fillings with the numbers already chosen for earlier shapes.
+
+        Returns False after too many steps.
+        """
         nonlocal tries
         tries += 1
         if tries > 20 * most:  # gives up, because the search would take too long
@@ -265,9 +273,9 @@ def maximal_fillings(
 
 
 def every_filling(capacity: FillingCapacity, type_of: int) -> list[tuple[int, ...]] | None:
-    """Returns all fillings of a node of a type with at least one pod; None if there are more than `class_fillings`."""
+    """Returns all non-empty fillings of a node type; None if there are more than `class_fillings`."""
     kind, request, limit = capacity.types[type_of], capacity.request, capacity.problem.sizes.class_fillings
-    # not even listed if the combinations that ignore capacity are a hundred times as many
+    # if even the combinations without regard to capacity are a hundred times as many, they are not listed
     if np.prod([n + 1 for n in kind.slots], dtype=np.float64) > 100 * limit:
         return None
     ways = np.array(list(product(*(range(n + 1) for n in kind.slots))), dtype=np.int64)[1:]

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Solver for gangs with a gather goal: places given members close to each other in the network (goals 1 to 7).
 
-1. Goal 1: levels are tried from the lowest up; the first one with a region that takes all pods is the level of c.
-   A region is a domain that may become c, the lowest domain that contains all new pods.
-2. Goal 2: the regions of this level are tried in groups of equal attraction, the most attracting first.
-3. Goals 3 to 5, the device costs (`DeviceCosts`) and the score: each region of a group is solved, the one with the best
-   bound first (`regions.py`). The search of a group ends when the next bound is worse than the best value so far.
-4. Goal 6 is solved in the best region only. Goal 7 is left to `rank_order.settle_ranks`.
+Goals and letters are those of `goals.py`. A region is a domain that may become c, the lowest domain that contains all
+new pods.
 
-Source: gang-network.md sections 5 and 7.
+1. Goal 1: levels are tried from the lowest up. The first level with a region that takes all pods is the level of c.
+2. Goal 2: the regions of this level are tried in groups of equal attraction, the most attracting group first.
+3. Goals 3 to 5, the device costs (`DeviceCosts`) and the score: each region of a group is solved, the region with the
+   best bound first (`regions.py`). The search of a group ends when the next bound is worse than the best value found.
+4. Goal 6 is solved in the best region only. `rank_order.settle_ranks` decides goal 7.
+
+Source: docs/rules/gang-network.md 5 and 7.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,26 +34,27 @@ from koordpy.placement.solver.whole_groups import GroupType, group_types
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The best that the pods can reach in one region."""
+    """The best values that the pods reach in one region."""
 
     region: Region
     pipeline: tuple[int, ...]
-    """Goal 3: per level, the top layer first, the negated number of whole PP groups."""
+    """Goal 3: for each level, the top layer first, the negated number of whole pipeline groups."""
     domains: tuple[int, ...]
-    """Goal 4: per level, the top layer first, the number of domains with members."""
+    """Goal 4: for each level, the top layer first, the number of domains with members."""
     counted: tuple[int, ...]
-    """DeviceCosts vector of the new pods; empty without device costs."""
+    """Device cost vector of the new pods; empty without device costs."""
     score: int
     """Total score; larger is better."""
     model: CountModel | None = None
-    """The solved model with all goals so far as constraints; None for a single node, which needs no model."""
+    """The solved model, with all goals so far as constraints; None if all pods are on one node, which needs no
+    model."""
 
 
 class Gather:
     """Searches the best placement of given members with a gather goal.
 
     ranks: members that must all be placed. capacity: capacity of the nodes for exactly these members. budget: solver
-    time; `budget.proven` becomes False if a result is not proven best.
+    time; `budget.proven` becomes False if a result is not proven to be the best.
     """
 
     def __init__(
@@ -65,15 +68,15 @@ class Gather:
             tuple(ranks),
         )
         self.groups: dict[GroupType, list[list[int]]] = group_types(problem, set(ranks), capacity.shapes)
-        """Type of PP group -> the new ranks of each group of the type."""
+        """Type of pipeline group -> for each group of the type, the ranks of its new members."""
         self.types = tuple(self.groups)
         self.reference = problem.reference(self.ranks)
         self.regions = Regions(problem, ranks, capacity=capacity, types=self.types)
 
     def solve(self) -> dict[int, int] | None:
-        """Returns rank -> node of the best placement found; None if none was found.
+        """Returns rank -> node of the best placement found; None if no placement was found.
 
-        None is a proof that there is none only if `budget.proven` is still True.
+        None is a proof that there is no placement only if `budget.proven` is still True.
         """
         found = self._best()
         if found is None:
@@ -87,10 +90,12 @@ class Gather:
         return nodes
 
     def _best(self) -> Reached | None:
-        """Returns the result of the region that is best in goals 1 to 5, DeviceCosts and score; None if there is none.
+        """Returns the result of the region that is best in goals 1 to 5, device costs and score; None if no region
+        fits.
 
-        Without bound members the regions of the hard layer and below are tried. With bound members goal 1 compares C
-        first, which contains them: C is tried from their lowest common domain upwards, but not above the hard layer.
+        Without bound members, the regions of the hard layer and below are tried. With bound members, goal 1 first
+        compares C, the lowest domain that contains all members. So C is tried from the lowest common domain of the
+        bound members upwards, up to the hard layer.
         """
         if not self.regions.bound:
             return self._best_in((0, 0), lowest=self.problem.hard)
@@ -103,9 +108,9 @@ class Gather:
         return None
 
     def _best_in(self, outer: Region, *, lowest: int) -> Reached | None:
-        """Returns the result of the best region inside a domain, on the given level or below; None if there is none.
+        """Returns the result of the best region inside a domain, on the given level or below; None if no region fits.
 
-        outer: (level, domain). lowest: the highest level (smallest number) that is tried.
+        outer: (level, domain) of the domain. lowest: the highest level (smallest number) that is tried.
         """
         place = self.tree.levels[outer[0]]
         lo, hi = place.start[outer[1]], place.end[outer[1]]
@@ -134,7 +139,7 @@ class Gather:
             yield groups[pull]
 
     def _best_of(self, level: int, domains: Sequence[int]) -> Reached | None:
-        """Returns the result of the best of the regions that are equal in goals 1 and 2; None if none takes the pods.
+        """Returns the best result over regions that are equal in goals 1 and 2; None if no region takes the pods.
 
         Of regions that differ in names only, the naturally first is solved.
         """
@@ -160,8 +165,9 @@ class Gather:
     def _reach(self, candidate: Candidate, best: Value | None) -> Reached | None:
         """Solves goals 3 and 4, the device costs and the score in one region.
 
-        Returns None if no placement is found there, or as soon as the region cannot beat the best value so far. A large
-        region is not modelled whole: a placement is found first, and only a part around it is modelled.
+        Returns None if no placement is found there, or as soon as the region cannot be better than the best value so
+        far. A large region is not modelled as a whole: a placement is found first, and only a part around it is
+        modelled.
         """
         region, regions = candidate.region, self.regions
         if region[0] == self.tree.depth:
@@ -182,7 +188,7 @@ class Gather:
             model.find("feasible")
         if not model.values:
             return None
-        # goal 3 level by level, then goal 4 level by level; the region is given up once it is worse than `best`
+        # goal 3 level by level, then goal 4 level by level; the region is left once it is worse than `best`
         below = range(region[0] + 1, self.tree.depth + 1)
         whole, domains = list(candidate.whole_above), list(candidate.domains_above)
         for n in below:
@@ -201,9 +207,9 @@ class Gather:
         return Reached(region, tuple(whole), tuple(domains), counted, score, model)
 
     def _on_one_node(self, candidate: Candidate) -> Reached | None:
-        """Returns the result with all pods on one node, without a model, because sums are exact there.
+        """Returns the result with all pods on one node. No model is needed, because sums are exact there.
 
-        None if interactions or the device costs forbid that.
+        None if interactions or the device costs forbid this node.
         """
         node, table = candidate.region[1], self.problem.device_costs
         pods = dict(zip(self.capacity.shapes, self.capacity.wanted, strict=True))
@@ -216,7 +222,7 @@ class Gather:
         return Reached(candidate.region, candidate.whole_above, candidate.domains_above, counted, score)
 
     def _model(self, region: Region, options: CellOptions = ALL_NODES) -> CountModel:
-        """Returns the model of a region, with its used domains and whole PP groups."""
+        """Returns the model of a region, with its used domains and whole pipeline groups."""
         if self.types and self.regions.most_whole(self.tree.depth, region) > 0:
             options = replace(options, split=True)
         model = CountModel(self.capacity, region, budget=self.budget, options=options)
@@ -231,8 +237,8 @@ class Gather:
 
         Returns (node -> pods per shape position, (index of the group type, level, domain) -> number of whole groups).
 
-        The model of the region counts equal nodes together, which is enough to decide the counts of domains. The counts
-        of nodes are then decided by a model with a separate cell per node, limited to the domains with pods.
+        The model of the region counts equal nodes together; that is enough to decide the pods of each domain. The pods
+        of each node are then decided by a model with a separate cell per node, limited to the domains with pods.
         """
         (level, domain), model = found.region, found.model
         if model is None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Greedy placement of pods in a region: a start for the solver, and the result if the solver finds nothing in time.
 
-It proves nothing, and need not be the best placement. Nodes are filled one after the other, domains with the most
-capacity first, each node with the filling that uses most of the scarcest resources. Parts of a unit with one domain
-each (gang-network.md 4, scope) are placed by best fit decreasing: the largest part first, each into the domain with the
-least capacity that takes it.
+It proves nothing, and need not be the best placement. Domains are filled one after the other, the one with the most
+capacity first. Each node gets the filling that uses most of the scarcest resources. If the unit has parts that must
+each be in one domain (docs/rules/gang-network.md 4, scope), they are placed by best fit decreasing: the largest part
+first, each into the domain with the least capacity that takes it.
 
 The *price* of a pod is the largest share that it uses of any resource of the region, so it is high for pods that
 request much of a scarce resource. The *worth* of a node is its capacity measured by these prices.
@@ -20,13 +20,13 @@ from koordpy.placement.problem import Ints
 from koordpy.placement.solver.filling_capacity import FillingCapacity
 
 Pods = dict[int, tuple[int, ...]]
-"""Node -> pods per shape position in FillingCapacity."""
+"""Node -> [shape positions of FillingCapacity] number of pods."""
 
 
 class Greedy:
     """Fills regions with all pods of `capacity.wanted`.
 
-    It considers capacity, parts, required affinity and anti-affinity only; the caller must check every other rule.
+    It respects capacity, parts, required affinity and anti-affinity only; the caller must check every other rule.
     """
 
     def __init__(self, capacity: FillingCapacity) -> None:
@@ -38,8 +38,8 @@ class Greedy:
         self.parts = [one for one in parts if one[0]] if len(set(inside)) == len(inside) else []
         """(shape positions, [nodes] number of the domain) of each part; empty if parts overlap."""
         self.slots = capacity.slots
-        """[shapes, nodes] slots; for shapes with a running match of their required affinity only on nodes in a domain
-        with a match."""
+        """[shapes, nodes] slots. A shape with required affinity that running pods match has slots only on nodes in a
+        domain with a match."""
         for one in capacity.problem.interactions:
             if isinstance(one, LinkedAffinity):
                 self._apply_affinity(one, position)
@@ -48,15 +48,16 @@ class Greedy:
             for one in capacity.problem.interactions
             if isinstance(one, AntiAffinity) and one.shape in position
         ]
-        """(shape position, positions of the shapes that its anti-affinity matches, [nodes] number of the domain)."""
+        """For each anti-affinity term: (shape position, positions of the shapes that it matches, [nodes] number of the
+        domain)."""
         self._open = np.ones(capacity.slots.shape if self.anti_affinities else (0, 0), dtype=bool)
         """[shapes, nodes] True if no placed pod excludes the shape by anti-affinity."""
 
     def _apply_affinity(self, one: LinkedAffinity, position: Mapping[int, int]) -> None:
         """Applies required affinity: changes `parts` and `slots`.
 
-        Linked pods without a running match become a part, if they are in no other part. Pods with running matches may
-        use only nodes in a domain with a match. New matching pods without required terms are not considered.
+        Linked pods that no running pod matches become a part, if they are in no other part. Pods that running pods
+        match may use only nodes in a domain with a match. New matching pods without required terms are not considered.
         """
         first = [
             near for near in one.owners if near.shape in position and not (near.has_existing or one.unlinked(near))
@@ -76,7 +77,8 @@ class Greedy:
     def fill(self, region: tuple[int, int]) -> Pods | None:
         """Returns node -> pods per shape position for a region; None if not all pods could be placed.
 
-        Without parts, nodes are filled by worth first. If that fails, pods are placed by size.
+        Without parts, nodes are filled in the order of their worth. With parts, or if that fails, pods are placed by
+        size.
         """
         place = self.tree.levels[region[0]]
         nodes = slice(int(place.start[region[1]]), int(place.end[region[1]]))
@@ -91,9 +93,9 @@ class Greedy:
         return found or self._by_size(order, price)
 
     def _nodes(self, level: int, domain: int, *, worth: Any) -> Iterator[int]:
-        """Yields the nodes below a domain, on every level the child with the greatest worth first.
+        """Yields the nodes below a domain; on every level, the child with the greatest worth comes first.
 
-        worth: [nodes] floats; domains without any are left out.
+        worth: [nodes] floats. Domains with worth 0 are left out.
         """
         if level == self.tree.depth:
             yield domain
@@ -110,7 +112,7 @@ class Greedy:
                 yield from self._nodes(level + 1, child, worth=worth)
 
     def _by_worth(self, order: list[int], price: Any) -> Pods | None:
-        """Fills each node in order with the filling of the greatest total price of the pods that are left.
+        """Fills the nodes in order, each with the filling of the greatest total price among the pods that are left.
 
         None if pods remain, or if a node has too many fillings to list. price: [shape positions] floats.
         """
@@ -129,9 +131,9 @@ class Greedy:
         return None
 
     def _by_size(self, order: list[int], price: Any) -> Pods | None:
-        """Places part by part, the most pods first, then shape by shape, the highest price first.
+        """Places part by part, the part with the most pods first, then shape by shape, the highest price first.
 
-        None if a part fits no domain or a pod fits no node.
+        None if a part fits no domain, or a pod fits no node.
         """
         caps, out = self.capacity.caps.copy(), dict[int, list[int]]()
         self._open[:] = True
@@ -158,7 +160,7 @@ class Greedy:
             yield nodes[of == domain].tolist()
 
     def _room(self, i: int, caps: Ints) -> Ints:
-        """Returns [nodes] how many further pods of shape position `i` fit the capacity that is left."""
+        """Returns [nodes] the number of further pods of shape position `i` that fit the remaining capacity."""
         request = self.capacity.request[i]
         asked = request > 0
         return np.asarray(np.minimum((caps[:, asked] // request[asked]).min(axis=1), self.slots[i]))
@@ -166,7 +168,8 @@ class Greedy:
     def _place_all(self, shapes: Sequence[int], nodes: list[int], caps: Ints, out: dict[int, list[int]]) -> bool:
         """Places all pods of some shapes on the first nodes with capacity, and returns True.
 
-        Returns False and restores everything if they do not fit. caps, out: free capacity and placement; changed.
+        If they do not fit, restores everything and returns False. caps, out: free capacity and placement; both are
+        changed.
         """
         before, taken, opened = caps[nodes], list[tuple[int, int, int]](), self._open.copy()
         for i in shapes:
@@ -188,14 +191,14 @@ class Greedy:
         return True
 
     def _exclude_by_anti_affinity(self, i: int, node: int, most: int) -> int:
-        """Closes nodes to pods that anti-affinity separates from a pod of shape `i` on `node`.
+        """Closes nodes to pods that anti-affinity separates from pods of shape `i` on `node`.
 
-        Returns how many pods of the shape the node may take, at most `most`.
+        Returns the number of pods of the shape that the node may take, at most `most`.
         """
         for shape, meant, groups in self.anti_affinities:
             if (domain := groups[node]) < 0 or (shape != i and i not in meant):
                 continue
-            # shapes to exclude; none if the anti-affinity of the placed pod matches no pod of this placement
+            # the shapes to exclude; none if the anti-affinity of the placed pod matches no shape of this placement
             kept_off = np.array(meant if shape == i else [shape], dtype=np.int64)
             self._open[kept_off[:, None], np.nonzero(groups == domain)[0]] = False
             if shape == i and i in meant:

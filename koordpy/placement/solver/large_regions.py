@@ -2,13 +2,14 @@
 """Placement in regions with too many nodes for one model: finds a first placement, and chooses which nodes to model.
 
 Building and presolving a CP-SAT model of thousands of nodes takes seconds. So only a part of the region is modelled,
-around a placement that is found without a model of the whole region.
+around a first placement that needs no model of the whole region.
 
-That placement also gives a proven bound for goal 4 (fewest domains). Pods of several shapes need a known amount of each
-measure of capacity: pods, pods of a shape, or a resource. For a single measure the fewest domains with that amount are
-found exactly, by counting (gang-network.md section 7), and no placement can open fewer. If all pods fit the nodes found
-for the tightest measure, they are best in goal 4. Otherwise nodes are filled greedily, without a bound. Of equal
-domains no more are modelled than the placement opens.
+That placement also gives a proven bound for goal 4 (fewest domains). A measure of capacity is the number of pods, the
+number of pods of one shape, or a resource. The pods need a known amount of each measure. For a single measure, counting
+finds exactly the fewest domains that have this amount (docs/rules/gang-network.md 7), and no placement can open fewer.
+The tightest measure needs the most domains. If all pods fit the nodes found for the tightest measure, they are best in
+goal 4. Otherwise nodes are filled greedily, without a bound. Of equal domains, no more are modelled than the placement
+opens.
 """
 
 from collections import Counter
@@ -33,33 +34,33 @@ class Start:
     """A placement in a large region, found without a model of the whole region."""
 
     pods: Mapping[int, Sequence[int]]
-    """Node -> pods per shape position."""
+    """Node -> [shape positions] number of pods."""
     value: tuple[int, ...] = ()
-    """Proven lower bound on the first components of the device cost vector; empty if not known."""
+    """Proven lower bound of the first components of the device cost vector; empty if not known."""
     least: tuple[int, ...] = ()
-    """Per level, the top layer first, the least number of domains that any placement opens; empty if not known."""
+    """[levels, the top layer first] the least number of domains that any placement opens; empty if not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """The fewest domains with enough of one measure of capacity, such as one resource."""
+    """The fewest domains that have the needed amount of one measure of capacity, such as one resource."""
 
     domains: tuple[int, ...]
-    """Per level, the top layer first, the number of domains with members."""
+    """[levels, the top layer first] the number of domains with members."""
     nodes: Mapping[int, int]
     """Node -> amount of the measure that is used there."""
     value: tuple[int, ...] = ()
-    """If the measure is a number of devices: (nodes on which two or more are used, devices left on used nodes).
+    """If the measure is a number of devices: (nodes on which two or more are used, devices left free on used nodes).
 
     Empty if not computed.
     """
 
 
 def is_large(capacity: FillingCapacity, region: Region) -> bool:
-    """Returns True if a region has too many nodes with capacity to be modelled whole.
+    """Returns True if a region has too many nodes with capacity to be modelled as a whole.
 
-    False with multiples, interactions or device costs that may forbid pods, however large the region is, because then a
-    part of the region does not suffice.
+    False with multiples, with interactions, or with device costs that may forbid pods, whatever the size of the region:
+    then a part of the region is not enough.
     """
     problem, place = capacity.problem, capacity.tree.levels[region[0]]
     if (
@@ -87,8 +88,8 @@ def part_of(
     """Returns (the nodes of a region to model, True if no optimum is lost by that when goal 4 is compared first).
 
     pods: the first placement, by node. order: all domains directly below the region in the order of goal 6. Whole
-    domains are chosen: first all that the placement uses, then others in `order` until `Sizes.model_nodes` is reached.
-    Of equal domains no more are chosen than the placement uses in total.
+    domains are chosen: first all domains that the placement uses, then other domains in `order` until
+    `Sizes.model_nodes` is reached. Of equal domains, no more are chosen than the placement uses in total.
     """
     tree, level = capacity.tree, region[0] + 1
     own = {int(d) for d in tree.domain_of[level, list(pods)]}
@@ -114,7 +115,7 @@ def part_of(
 def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | None:
     """Returns a placement that opens only the fewest domains for the tightest measure; None if none is found.
 
-    The tightest measure is, of the `MEASURES` with the highest simple bounds, the one that needs the most domains.
+    To find the tightest measure, only the `MEASURES` measures with the highest simple bounds are counted exactly.
     """
     table, capacity = regions.problem.device_costs, regions.capacity
     devices = table.devices if table is not None else None
@@ -136,7 +137,7 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
             best = least, amounts
     if best is None:
         return None
-    # can all pods be placed on the nodes that the measure needs?
+    # try to place all pods on the nodes that the tightest measure needs
     least, amounts = best
     pods = _onto(regions, region, least, amounts, budget)
     domains = tuple(len(set(row.tolist())) for row in regions.tree.domain_of[1:, list(pods)])
@@ -144,9 +145,9 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
 
 
 def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget: TimeBudget) -> dict[int, list[int]]:
-    """Returns node -> pods per shape position with all pods on the nodes of `least`; empty if none is found.
+    """Returns node -> [shape positions] number of pods, with all pods on the nodes of `least`; empty if not found.
 
-    On each node the pods use at most the amount of the measure that `least` has there. amounts: [shape positions]
+    On each node, the pods use at most the amount of the measure that `least` has there. amounts: [shape positions]
     amount of the measure that one pod uses.
     """
     capacity, problem = regions.capacity, regions.problem
@@ -163,12 +164,12 @@ def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget:
 def least_domains(problem: Problem, region: Region, capacity: Ints, need: int, *, left: bool = False) -> Least | None:
     """Returns the fewest domains inside a region that have an amount `need` of a measure; None if the region has less.
 
-    Counts the amount as if it were equal pods, in units of `scale` so that there are at most `MEASURE_UNITS` of them.
-    Capacity is rounded up then, so the result stays a lower bound. Only for units without bound members, because with
-    them a lower c is preferred to fewer domains.
+    The amount is counted like equal pods, in units of `scale`, so that there are at most `MEASURE_UNITS` units.
+    Capacity is rounded up to units, so the result is a lower bound. Only for units without bound members, because with
+    bound members a lower c is preferred to fewer domains.
 
-    capacity: [nodes] capacity by the measure. left: True to prefer, among equal results, the fewest nodes on which two
-    or more are used, then the least amount left on used nodes.
+    capacity: [nodes] capacity by the measure. left: True to prefer, among equal results, first the fewest nodes on
+    which two or more are used, then the least amount left on used nodes.
     """
     tree, scale = problem.tree, -(-need // MEASURE_UNITS)
     units = -(-need // scale)

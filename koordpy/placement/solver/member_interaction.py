@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pod affinity, anti-affinity, spread and one-domain rules among the members of a plan, as CP-SAT constraints.
 
-They can be added to any model that counts new pods per shape and node: that of a placement, and that of victims, where
-evictions reduce the running pods. A rule applies in a domain only if a pod that has the rule is placed there. So a 0/1
-variable per shape and domain, the *presence*, must be 1 if pods of the shape are there, and activates the constraint.
-The final counts decide, not an order of placing. Sources: gang-network.md 5 and 7, kube-parity.md 2.6 and 2.7.
+They can be added to any model that counts new pods per shape and node: the model of a placement, and the model of
+victims, in which evictions reduce the running pods. A rule applies in a domain only if a pod with the rule is placed
+there. So there is a 0/1 variable per shape and domain, the *presence*, which must be 1 if pods of the shape are there,
+and which activates the constraint. The final counts decide, not an order of placing. An unlinked match of a pod is a
+pod that satisfies its required affinity and has no required affinity itself, or runs before the plan
+(`LinkedAffinity`). Sources: docs/rules/gang-network.md 5 and 7, kube-parity.md 2.6 and 2.7.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,16 +26,17 @@ from koordpy.placement.solver.cpsat import cp_model
 from koordpy.placement.solver.staged_model import Term, linear
 
 Leaving = Mapping[int, Sequence[Term]]
-"""Domain -> number of running pods there that match a term and are evicted, as terms."""
+"""Domain -> number of running pods there that match a term and are evicted, as terms of the model."""
 ModelNode = tuple[int, Mapping[int, Sequence[Term]]]
-"""(node, shape -> number of its new pods there as terms). The node may represent several nodes with equal labels."""
+"""(node, shape -> number of its new pods there as terms). The node may be the first of several nodes with equal
+labels."""
 
 
 class Interacting:
     """Adds the constraints of interactions to a model.
 
-    nodes: the nodes or cells of the model. most: shape -> upper bound on its new pods in the whole model. every: True
-    if exactly that many are placed; False if the model may leave pods out.
+    nodes: the nodes or cells of the model. most: shape -> upper bound of its new pods in the whole model. every: True
+    if exactly that many pods are placed; False if the model may leave pods out.
     """
 
     def __init__(
@@ -45,8 +48,8 @@ class Interacting:
     def add(self, one: Interaction, leaving: Sequence[Leaving] = ()) -> None:
         """Adds one interaction.
 
-        leaving: per topology key of the interaction, the evictions that lower the count of running pods; empty if the
-        model evicts none.
+        leaving: for each topology key of the interaction, the evictions that lower the number of running pods; empty if
+        the model evicts no pods.
         """
         if isinstance(one, InOneDomain):
             self._add_one_domain(one)
@@ -62,7 +65,7 @@ class Interacting:
             self._spread(one, leaving[0] if leaving else {})
 
     def _sums(self, shapes: Iterable[int], groups: Ints) -> dict[int, list[Term]]:
-        """Returns domain -> number of new pods of the shapes there, as terms; -1 for nodes in no domain."""
+        """Returns domain -> number of new pods of the shapes there, as terms. Domain -1 is the nodes in no domain."""
         out: dict[int, list[Term]] = {}
         for shape in shapes:
             for node, pods in self.nodes:
@@ -71,7 +74,10 @@ class Interacting:
         return out
 
     def _most_of(self, shapes: Iterable[int]) -> int:
-        """Returns an upper bound on the new pods of the shapes together. It also deactivates constraints (big M)."""
+        """Returns an upper bound of the new pods of the shapes together.
+
+        It also serves to deactivate constraints (big M).
+        """
         return sum(self.most.get(shape, 0) for shape in shapes)
 
     def _add(self, terms: Sequence[Term], *, least: int | None = None, most: int | None = None) -> None:
@@ -130,9 +136,10 @@ class Interacting:
     def _linked(self, one: LinkedAffinity, leaving: Sequence[Leaving]) -> None:
         """Adds required affinity of linked pods (`LinkedAffinity`).
 
-        Pods with an unlinked match must be in domains with a match. All linked pods without one share one new place.
+        Pods with an unlinked match must be in domains with such a match. All linked pods without an unlinked match
+        share one new place.
         """
-        # shape -> per term the evictions of its running matches
+        # shape -> for each term, the evictions of running pods that match
         labels = iter(leaving or [{}] * sum(len(near.groups) for near in one.owners))
         away = {near.shape: [next(labels) for _ in near.groups] for near in one.owners}
         placed = {shape for shape in one.shapes if any(pods.get(shape) for _, pods in self.nodes)}
@@ -145,10 +152,11 @@ class Interacting:
     def _first(
         self, near: RequiredAffinity, unlinked: Sequence[int], away: Sequence[Leaving]
     ) -> cp_model.IntVar | bool:
-        """Returns a 0/1 that is 1 only if the shape has no unlinked match, so that its pods may open a new place.
+        """Returns a 0/1 variable that is 1 only if the shape has no unlinked match, so that its pods may open a new
+        place.
 
-        An unlinked match is a running pod that is not evicted, or a new pod without required terms. True or False if
-        the answer does not depend on the model's choice.
+        An unlinked match here is a running pod that is not evicted, or a new pod without required terms. True or False
+        instead of a variable if the answer is the same for every choice of the model.
         """
         pairs = list(zip(near.existing_matches, away, strict=True))
         if any(not gone.get(domain) for existing, gone in pairs for domain in existing.nonzero()[0].tolist()):
@@ -171,8 +179,8 @@ class Interacting:
     ) -> None:
         """Requires a match in each domain with a pod of the shape, for each term.
 
-        The match must be an unlinked one if there is any (`first` is 0), else any matching pod. The pod itself is such
-        a match if it matches its own terms.
+        If there is an unlinked match (`first` is 0), the match in the domain must be an unlinked one. Otherwise any
+        matching pod is enough, including the pod itself if it matches its own terms.
         """
         itself = near.matches_itself
         for groups, existing, leaving in zip(near.groups, near.existing_matches, away, strict=True):
@@ -180,7 +188,7 @@ class Interacting:
             if first is True and itself:
                 continue
             alone, every = self._sums(unlinked, groups), self._sums(near.meant, groups)
-            # no presence is needed if every domain has a running match that is not evicted
+            # the presence is not needed if every domain has a running match that is not evicted
             standing = self._presence(near.shape, groups) if first is not False or leaving or not existing.all() else {}
             for domain, present in standing.items():
                 have, gone = int(existing[domain]), [(var, -c) for var, c in leaving.get(domain, ())]
@@ -210,7 +218,8 @@ class Interacting:
             for near in opening
             for key, groups in near.keys.items()
         }
-        # only places where some pod may be; pods are then allowed in a domain only if a chosen place contains it
+        # only places in which some pod may be placed; such pods are then allowed in a domain only if it is of a chosen
+        # place
         useful = np.logical_or.reduce([np.isin(column[key], list(found)) for (_, key), found in inside.items()])
         column = {key: of[useful] for key, of in column.items()}
         for chosen, shapes in self._chosen(owners, int(useful.sum())):
@@ -227,11 +236,11 @@ class Interacting:
     def _chosen(
         self, owners: Sequence[RequiredAffinity], places: int
     ) -> Iterator[tuple[list[cp_model.IntVar], frozenset[int]]]:
-        """Yields (0/1 per place, of which at most one is 1; the shapes that must be in the chosen place).
+        """Yields (0/1 variable per place, of which at most one is 1; the shapes that must be in the chosen place).
 
-        One choice for all shapes, except if the model may leave shapes out: two shapes that are linked only by a third
-        may use separate places if the third is not placed. Then each shape has a choice, and two shapes that are linked
-        directly must have the same one if both are placed.
+        Usually there is one choice for all shapes. If the model may leave shapes out, each shape has a separate choice:
+        two shapes that are linked only by a third may use separate places if the third is not placed. Two shapes that
+        are linked directly must have the same choice if both are placed.
         """
         apart = not self.every and len(owners) > 2
         choices: dict[int, list[cp_model.IntVar]] = {}
@@ -264,8 +273,8 @@ class Interacting:
     def _spread(self, one: Spread, leaving: Leaving) -> None:
         """Adds a topology spread constraint.
 
-        A variable is at most the count of matching pods in every eligible domain, so it can be the global minimum. In
-        each domain with a pod of the shape, the count may exceed this variable by at most maxSkew.
+        A variable is limited to the number of matching pods in every eligible domain, so it can be the global minimum.
+        In each domain with a pod of the shape, the number may exceed this variable by at most maxSkew.
         """
         self._unlabelled(one.shape, one.groups)
         meant = self._sums(one.meant, one.groups)
@@ -278,7 +287,7 @@ class Interacting:
             for domain in one.eligible.nonzero()[0].tolist():
                 terms = [*meant.get(domain, []), *gone.get(domain, []), *least]
                 self._add(terms, least=-int(one.base[domain]))
-        # in a domain without a pod of the shape, the limit is higher by `reach`, which no count exceeds
+        # in a domain without a pod of the shape, the limit is increased by `reach`, which no number of pods exceeds
         reach = int(one.base.max(initial=0)) + self._most_of(one.meant)
         for domain, present in self._presence(one.shape, one.groups).items():
             terms = [*meant.get(domain, []), *gone.get(domain, []), *least, (present, reach)]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses which members of a gang are placed, if not all pending members fit (goal 0, gang-network.md 2.6).
+"""Chooses the members of a gang that are placed, if not all pending members fit (goal 0, docs/rules/gang-network.md
+2.6).
 
-The core of each gang, as many members of lowest rank as the gang needs, must be placed. As many other members as
-possible are added, and of equally large selections the one with the lowest ranks is chosen. If that core does not fit,
-the lowest core that fits is taken. Pods of one gang and shape are equal, and of these the lowest ranks are placed
-first. So only numbers per gang and shape must be decided, which is done by a model that need not place every pod.
+The core must be placed: of each gang as many members as it needs, those of lowest rank. As many other members as
+possible are added; of equally large selections, the one with the lowest ranks is chosen. If that core does not fit, the
+lowest core that fits is taken. Pods of one gang and shape are equal, and of equal pods the lowest ranks are placed
+first. So only numbers per gang and shape must be decided. A model decides them that need not place every pod.
 """
 
 from collections import Counter
@@ -25,7 +26,8 @@ Kind = tuple[int, int]
 """(gang, shape) of a member."""
 
 Chosen = tuple[tuple[int, ...], int, tuple[int, ...]]
-"""A selection of members: (ranks of the core, negated number of members, ranks of all). The smaller one is better."""
+"""A selection of members: (ranks of the core, negated number of members, ranks of all members). The smallest is
+best."""
 
 
 class MemberSearch:
@@ -58,15 +60,15 @@ class MemberSearch:
         return member.gang, member.shape
 
     def _other_cores(self) -> bool:
-        """Returns True if the core of some gang could consist of other shapes."""
+        """Returns True if the core of some gang could have other numbers of pods per shape."""
         shapes = Counter(gang for gang, _ in self.kinds)
         pending = Counter(self.problem.members[rank].gang for rank in self.problem.pending)
         return any(n > 1 and 0 < self.problem.needs[gang] < pending[gang] for gang, n in shapes.items())
 
     def _best(self, core: Counter[Kind] | None) -> Chosen | None:
-        """Returns the best selection over all domains of the hard layer; None if no core fits any of them.
+        """Returns the best selection over all domains of the hard layer; None if no core fits any domain.
 
-        core: number of core members of each kind; None to choose the core, too.
+        core: number of core members of each kind; None to choose the core as well.
         """
         least = self._shape_counts(core or Counter())
         level = self.problem.hard
@@ -85,7 +87,8 @@ class MemberSearch:
         return best
 
     def _residues(self, region: tuple[int, int]) -> tuple[int, ...]:
-        """Returns, for each multiple above a region, by how many the bound members there exceed a multiple."""
+        """Returns, for each multiple above a region, the remainder of the bound members of that domain divided by the
+        multiple."""
         tree, bound = self.problem.tree, self.problem.bound_counts
         node = int(tree.levels[region[0]].start[region[1]])
         return tuple(
@@ -95,19 +98,19 @@ class MemberSearch:
         )
 
     def _shape_counts(self, kinds: Counter[Kind]) -> Ints:
-        """Returns [shape positions] the sum over gangs of numbers per kind."""
+        """Returns [shape positions] number of members, from the number of members of each kind."""
         shapes = Counter[int]()
         for (_, shape), n in kinds.items():
             shapes[shape] += n
         return np.array([shapes[s] for s in self.capacity.shapes], dtype=np.int64)
 
     def _in_region(self, region: tuple[int, int], *, core: Counter[Kind] | None, best: Chosen | None) -> Chosen | None:
-        """Returns the best selection that fits a region; None if no core fits, or if it cannot beat `best`.
+        """Returns the best selection that fits a region; None if no core fits, or if it cannot be better than `best`.
 
-        core: as for `_best`. Stages: any placement, the lowest core if it is to be chosen, the most members, the lowest
-        ranks.
+        core: as for `_best`. The stages: any placement; the lowest core, if the core is to be chosen; the most members;
+        the lowest ranks.
         """
-        # variables: `placed` members per kind, and `first`, how many of them are the core if it is to be chosen
+        # variables: `placed` members per kind; if the core is to be chosen, also `first`: core members per kind
         model = CountModel(self.capacity, region, budget=self.budget, options=CellOptions(every=False))
         placed, first = {}, {}
         for kind, ranks in self.kinds.items():
@@ -142,7 +145,8 @@ class MemberSearch:
     def _lowest(self, model: CountModel, numbers: dict[Kind, cp_model.IntVar]) -> tuple[int, ...]:
         """Fixes the number of members of each kind so that the ranks are lexicographically lowest; returns the ranks.
 
-        Rank by rank it asks whether the member can be chosen, too. low, high: bounds on the number of each kind.
+        For each rank in order, the solver is asked if the member can be chosen in addition. low, high: bounds of the
+        number of members of each kind.
         """
         low = dict.fromkeys(numbers, 0)
         high = {kind: len(ranks) for kind, ranks in self.kinds.items()}

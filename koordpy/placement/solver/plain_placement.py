@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Solver for units without a gather goal: which nodes take the pods, when distance in the network does not matter?
+"""Solver for units without a gather goal, for which distance in the network does not matter.
 
 Goals in order: fewest pods on scarce nodes, fewest nodes, least device costs (`DeviceCosts`), largest total score,
-fewest free slots on the nodes used, natural names (gang-network.md section 4, "No gather goal"). Pipeline groups do not
-matter here. Where running members are does not matter either, but nodes that are used already (`Problem.already_used`)
-cost no further node. A `DeviceCosts` is the device cost of a node by the number of pods on it.
+fewest free slots on the nodes used, natural names (docs/rules/gang-network.md 4, "No gather goal"). Pipeline groups and
+the nodes of running members are ignored, except that nodes in `Problem.already_used` do not count as further nodes.
 
 `Plain.solve` builds up to three models, each with more detail, because a model of every single node would be too large.
 Models 2 and 3 have only the nodes that can still be best:
 
-1. Fewest nodes. Nodes that are equal in capacity are counted together. It decides the pods on scarce nodes and the
-   number of nodes.
-2. Best nodes. Nodes must be equal in scores and slots, too. The results of model 1 are constraints. It decides the
-   DeviceCosts, the score and the slots.
+1. Fewest nodes. Nodes that are equal in capacity are counted together. It decides the number of pods on scarce nodes
+   and the number of nodes.
+2. Best nodes. Only nodes that are also equal in scores and slots are counted together. The results of model 1 are
+   constraints. It decides the device costs, the score and the slots.
 3. Names. Every node is a separate cell, so that names decide. It is built only if it is small and all earlier results
    are proven. Otherwise names are assigned greedily.
 """
@@ -36,7 +35,7 @@ class Plain:
     """Searches the best nodes for the pods of given ranks without a gather goal.
 
     ranks: members that must all be placed. capacity: capacity of the nodes for exactly these members. budget: solver
-    time; `budget.proven` becomes False if a result is not proven best.
+    time; `budget.proven` becomes False if a result is not proven to be the best.
     """
 
     def __init__(
@@ -55,8 +54,8 @@ class Plain:
     def _first_model(self) -> CountModel | None:
         """Returns model 1, for the fewest nodes; None if the total free capacity is already too small.
 
-        Leaves the device costs out if they admit every number of pods that fits a node, because then it does not change
-        how many nodes are needed. Raises TooLarge if even the smallest possible model would have too many variables.
+        Device costs are left out if they admit every number of pods that fits a node: then they do not change how many
+        nodes are needed. Raises TooLarge if even the smallest possible model would have too many variables.
         """
         problem, capacity = self.problem, self.capacity
         if not capacity.may_fit(0).any():
@@ -70,9 +69,9 @@ class Plain:
         return self._model(CellOptions(keep=keep, alike=capacity.type_of), capacity=capacity)
 
     def solve(self) -> dict[int, int] | None:
-        """Returns rank -> node of the best placement found; None if none was found.
+        """Returns rank -> node of the best placement found; None if no placement was found.
 
-        None is a proof that there is none only if `budget.proven` is still True.
+        None is a proof that there is no placement only if `budget.proven` is still True.
         """
         problem, depth = self.problem, self.problem.tree.depth
         # model 1: any placement, then the fewest pods on scarce nodes, then the fewest nodes
@@ -94,7 +93,7 @@ class Plain:
         single.hint(model.pods())
         single.find("score")
         if not single.values and model.capacity is not self.capacity:
-            self.budget.proven = False  # model 1 is used, but it leaves them out
+            self.budget.proven = False  # model 1 is used, which leaves the device costs out
         model = single if single.values else model
         counted = model.least_counted()
         score = model.minimise("score", model.lost_score())
@@ -103,7 +102,7 @@ class Plain:
         # model 3: each pod in rank order on the naturally first node that keeps all results above
         variables = sum(len(cell.nodes) * (len(cell.pods) + len(cell.used)) for cell in model.cells)
         if model is single and self.budget.proven and variables <= problem.sizes.named_variables:
-            # no two nodes are alike
+            # no two nodes are equal
             each = self._model(CellOptions(keep=keep, most_nodes=most, alike=np.arange(len(reference))))
             each.hold(each.on_scarce(), scarce)
             each.hold(each.opened(depth), nodes)
@@ -117,7 +116,8 @@ class Plain:
         return names
 
     def _fewest_scarce(self) -> int:
-        """Returns a lower bound on the pods on scarce nodes: per shape, the pods that all other nodes cannot take."""
+        """Returns a lower bound of the pods on scarce nodes: for each shape, the pods that all other nodes cannot
+        take."""
         scarce, capacity = self.problem.scarce, self.capacity
         if scarce is None:
             return 0
@@ -125,10 +125,11 @@ class Plain:
         return sum(max(0, n - int(own[others].sum())) for n, own in zip(capacity.wanted, capacity.slots, strict=True))
 
     def _fewest(self) -> int:
-        """Returns a lower bound on the nodes with new pods that do not count as used already (`Problem.already_used`).
+        """Returns a lower bound of the nodes with new pods, without nodes that count as used already
+        (`Problem.already_used`).
 
-        For each measure of capacity alone (pods, pods of a shape, a resource), the largest nodes are used first after
-        all nodes that count as used. The bound is the largest of these numbers.
+        For each measure of capacity alone (pods, pods of one shape, a resource), first all nodes that count as used are
+        filled, then the largest nodes. The bound is the largest number of nodes over the measures.
         """
         capacity, there = self.capacity, self.problem.already_used
         stands = there > 0 if there is not None else np.zeros(len(self.problem.free), dtype=bool)
@@ -144,7 +145,7 @@ class Plain:
     def _model(self, options: CellOptions, *, capacity: FillingCapacity | None = None) -> CountModel:
         """Returns a model of the whole cluster with a variable for the number of used nodes.
 
-        capacity: capacity to use; None for that of this search.
+        capacity: None for the capacity of this search.
         """
         options = replace(options, split=bool(self.problem.interactions))
         model = CountModel(capacity or self.capacity, (0, 0), budget=self.budget, options=options)
@@ -154,11 +155,11 @@ class Plain:
         return model
 
     def _candidates(self, capacity: FillingCapacity, sort: Ints, *, limit: int) -> list[int]:
-        """Drops nodes that no optimal placement needs, and returns the other nodes with capacity, sorted.
+        """Returns the nodes with capacity that an optimal placement may need, sorted.
 
-        Of nodes with equal capacity and an equal value in `sort` ([nodes]), a node is dropped if at least `limit` nodes
-        come before it in the order by total score, then name, and score at least as high for every shape. limit: upper
-        bound on the nodes that the placement uses.
+        Nodes with equal capacity and an equal value in `sort` ([nodes]) are compared, in the order of total score, then
+        name. A node is dropped if at least `limit` nodes before it score at least as high for every shape. limit: upper
+        bound of the number of nodes that the placement uses.
         """
         problem, keep = self.problem, list[int]()
         able = np.nonzero(capacity.most > 0)[0]
@@ -169,22 +170,23 @@ class Plain:
             order = np.lexsort((problem.name_rank[nodes], -scores[nodes].sum(axis=1)))
             chosen: list[int] = []
             for node in nodes[order].tolist():
-                # only nodes before this one can score at least as high for every shape: their total is not smaller
+                # only nodes before this one can score at least as high for every shape, because their total score is
+                # not smaller
                 if len(chosen) < limit or int((scores[chosen] >= scores[node]).all(axis=1).sum()) < limit:
                     chosen.append(node)
             keep += chosen
         return sorted(keep)
 
     def _slots(self, model: CountModel, reference: np.ndarray) -> list[Term]:
-        """Returns the slots on all used nodes, as terms. reference: [nodes] slots of the reference shape."""
+        """Returns the sum of the slots of all used nodes, as terms. reference: [nodes] slots of the reference shape."""
         terms = [(v, c * int(reference[cell.nodes[0]])) for cell in model.cells for v, c in cell.used]
         return [term for term in terms if term[1]]
 
     def _deal(self, pods: Mapping[int, Sequence[int]]) -> dict[int, int]:
         """Returns rank -> node, with names assigned greedily (`rank_dealing.deal`).
 
-        pods: node -> pods per shape position, as the model chose them. Equal nodes may exchange their pods, so that the
-        naturally first of them are used.
+        pods: node -> [shape positions] number of pods, as the model chose them. Equal nodes may exchange their pods, so
+        that the naturally first nodes are used.
         """
         kinds: dict[int, tuple[list[int], list[Sequence[int]]]] = {}
         for node, sign in enumerate(self.capacity.signatures[self.problem.tree.depth].tolist()):
@@ -197,5 +199,5 @@ class Plain:
         )
 
     def _shape_positions(self) -> list[int]:
-        """Returns, per pod in rank order, the position of its shape in `capacity.shapes`."""
+        """Returns the position in `capacity.shapes` of the shape of each pod, in rank order."""
         return [self.shape_at[self.problem.members[rank].shape] for rank in self.ranks]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which rank gets which node without a gather goal, once the pods per node are decided.
 
-Distance does not matter there, so only natural names decide: each pod in rank order gets the naturally first node that
-still allows a best placement of all pods (gang-network.md section 4, "No gather goal"). That makes plans reproducible;
-it is not part of any proof. `deal` assigns nodes greedily. `LeastNames` does it exactly: in a model with one cell per
-node it moves each pod to the naturally first node that does not make the earlier goals worse. It calls the solver only
-for nodes that have capacity for the pod.
+Without a gather goal, distance does not matter, so natural names decide. Each pod in rank order gets the naturally
+first node that still allows a best placement of all pods (docs/rules/gang-network.md 4, "No gather goal"). This makes
+plans reproducible; it is not part of any proof. `deal` assigns nodes greedily. `LeastNames` assigns them exactly, in a
+model with one cell per node: it moves each pod to the naturally first node that does not make the earlier goals worse.
+It calls the solver only for nodes that have capacity for the pod.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,18 @@ from koordpy.plan.limits import NAMES_SHARE
 from koordpy.plan.round_plan import NAMES, Proof
 
 Alike = tuple[Sequence[int], Sequence[Sequence[int]]]
-"""(nodes that differ in names alone; for each of them that is used, its pods per shape position, in any order)."""
+"""(nodes that differ in names only; for each of these nodes that is used, its pods per shape position, in any
+order)."""
 
 
 def deal(kinds: Sequence[Alike], shapes: Sequence[int], name_rank: Ints) -> list[int]:
     """Returns the node of each pod in rank order, chosen greedily: the naturally first node that still takes the pod.
 
-    kinds: the nodes and their pods, grouped by equal nodes. Of equal nodes the naturally first are used, so the pods
-    of a used node may move to another node of its group. shapes: per pod in rank order, its shape position. name_rank:
-    [nodes] position in the natural order of names.
+    kinds: groups of equal nodes with their pods. Of equal nodes the naturally first are used, so the pods of a used
+    node may move to another node of its group. shapes: the shape position of each pod in rank order. name_rank: [nodes]
+    position in the natural order of names.
     """
-    # per group (unused nodes, the naturally first last; pods of the used nodes that have no node assigned yet)
+    # for each group: (unused nodes, the naturally first last; for each used node, its pods that are not assigned yet)
     left = [
         (sorted(nodes, key=lambda node: -int(name_rank[node])), [list(plan) for plan in plans])
         for nodes, plans in kinds
@@ -52,7 +53,7 @@ class LeastNames:
     """Moves pods, in rank order, to the naturally first nodes that still allow a best placement of the other pods."""
 
     def __init__(self, model: CountModel, name_rank: Ints) -> None:
-        """model: has every node as a separate cell, and the best values of all goals before the names as constraints.
+        """model: has every node as a separate cell; the best values of all earlier goals are constraints.
 
         name_rank: as for `deal`.
         """
@@ -62,18 +63,18 @@ class LeastNames:
             [(cell.nodes[0], cell.pods[i]) for cell in cells if i in cell.pods]
             for i in range(len(self.capacity.shapes))
         ]
-        """Per shape position, (node, variable for its pods there) in natural order of names."""
+        """[shape positions] list of (node, variable: its pods on the node) in natural order of names."""
         self._done: dict[int, Ints] = {
             node: np.zeros(len(self.capacity.shapes), dtype=np.int64) for node in model.nodes
         }
-        """Node -> pods per shape position with a final node."""
+        """Node -> [shape positions] number of pods with a final node."""
         self._open = False
-        """True after the solver found no answer in its time; then no further pod is moved."""
+        """True after the solver has found no answer in its time; then no further pod is moved."""
 
     def deal(self, shapes: Sequence[int], start: Sequence[int]) -> list[int]:
         """Returns the node of each pod in rank order.
 
-        shapes: per pod in rank order, its shape position. start: the nodes of a best placement in the same order.
+        shapes: the shape position of each pod in rank order. start: the nodes of a best placement in the same order.
         """
         out = list(start)
         for at, i in enumerate(shapes):
@@ -89,7 +90,7 @@ class LeastNames:
     def _before(self, i: int, node: int) -> list[int]:
         """Returns the nodes naturally before `node` that have capacity for one more pod of shape position `i`.
 
-        Only the pods with a final node (`_done`) are subtracted. Empty if no further pod is moved (`_open`).
+        Only the pods in `_done` occupy capacity. Empty if no further pod is moved (`_open`).
         """
         out: list[int] = []
         for other, _ in self._takers[i] if not self._open else ():
@@ -103,9 +104,10 @@ class LeastNames:
         return out
 
     def _moved(self, i: int, nodes: Sequence[int]) -> list[int]:
-        """Returns the variable values of a best placement with one more pod on any of these nodes than in `_done`.
+        """Returns the variable values of a best placement that has the pods of `_done` and one more pod on one of
+        `nodes`.
 
-        Empty if there is none, and if the solver finds no answer in its time.
+        Empty if there is no such placement, or if the solver finds no answer in its time.
         """
         taken = dict(self._takers[i])
         least = 1 + sum(int(self._done[node][i]) for node in nodes)
@@ -117,7 +119,7 @@ class LeastNames:
         """Returns the nodes of the pods that are not assigned yet, in rank order.
 
         values: variable values of a placement. shapes: shape positions of these pods. Each pod gets the naturally first
-        node that has another pod of its shape in the placement.
+        node on which the placement has another pod of its shape.
         """
         left: list[list[int]] = [
             [node for node, var in takers for _ in range(values[var.index] - int(self._done[node][i]))]

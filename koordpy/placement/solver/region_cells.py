@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables of one region in CP-SAT: how many pods of each shape every group of equal nodes takes.
+"""The variables of one region in CP-SAT: how many pods of each shape each group of equal nodes takes.
 
 A model with a variable per node and shape would be too large for thousands of nodes. So nodes of one parent that are
-equal in all but their names are one *cell*, and the pods on all of them are one variable per shape. Which pods fit
-together on a single node is a *filling*: a number of pods per shape. A cell counts how many of its nodes have each
-maximal filling, or each filling of any size if device costs (`DeviceCosts`) depend on it. Unequal nodes are cells of
-one node. Without a gather goal the parents of nodes are ignored. Source: gang-network.md section 7.
+equal except for their names form one *cell*, and the pods on all of them are one variable per shape. A *filling* is a
+number of pods per shape that fit together on one node. A cell counts how many of its nodes have each maximal filling;
+if device costs (`DeviceCosts`) depend on fillings, how many have each filling of any size. A node without an equal node
+is a cell by itself. Without a gather goal, the parents of nodes are ignored. Source: docs/rules/gang-network.md 7.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,16 +27,16 @@ class TooLarge(Exception):
 
 @dataclass(slots=True)
 class Cell:
-    """Equal nodes of one parent that a model counts together; or a single node."""
+    """Equal nodes of one parent that a model counts together, or a single node."""
 
     nodes: tuple[int, ...]
     """The nodes in natural order."""
     bound: bool
     """True for a single node that contains bound members."""
     pods: dict[int, cp_model.IntVar]
-    """Shape position -> number of new pods on all of the nodes together; only shapes that fit."""
+    """Shape position -> variable: number of new pods on all nodes of the cell together; only shapes that fit."""
     fillings: list[tuple[cp_model.IntVar, tuple[int, ...]]] = field(default_factory=list)
-    """(number of nodes with this filling, filling: pods per shape position); empty for a single node."""
+    """(variable: number of nodes with this filling, filling: pods per shape position); empty for a single node."""
     used: list[Term] = field(default_factory=list)
     """The number of nodes with new pods, as terms; empty until `CountModel.use` creates it."""
 
@@ -48,26 +48,27 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class CellOptions:
-    """Which nodes of a region a model has, and how it counts them."""
+    """The nodes of a region that a model contains, and how it counts them."""
 
     every: bool = True
-    """True if all pods in `capacity.wanted` must be placed; False if the model decides how many, up to these
-    numbers."""
+    """True if all pods in `capacity.wanted` must be placed. False if these numbers are upper limits, and the model
+    decides how many pods are placed."""
     split: bool = False
-    """True for a cell per node."""
+    """True if each node is a separate cell."""
     keep: Sequence[int] | None = None
-    """Nodes to model; None for all nodes of the region. Then equal domains are filled in their order, which loses no
-    optimum and saves the solver from symmetric solutions."""
+    """Nodes to model; None for all nodes of the region. With None, equal domains are filled in their order; this loses
+    no optimum and saves the solver from symmetric solutions."""
     ordered: bool = True
     """True if equal single nodes are also filled in their order."""
     most_nodes: int | None = None
-    """Upper bound on the nodes with pods; None if not known."""
+    """Upper bound of the number of nodes with pods; None if not known."""
     alike: Ints | None = None
-    """[nodes] numbers that are equal for nodes that one cell may contain; None for nodes that differ in names alone."""
+    """[nodes] equal numbers for nodes that may be in one cell; None: nodes that differ in names only may be in one
+    cell."""
 
 
 ALL_NODES = CellOptions()
-"""All nodes of the region, of which equal ones are one cell, and all pods must be placed."""
+"""All nodes of the region are modelled, equal nodes are one cell, and all pods must be placed."""
 
 
 class RegionCells(StagedModel):
@@ -87,7 +88,7 @@ class RegionCells(StagedModel):
         self.capacity, self.tree, self.problem = capacity, capacity.tree, capacity.problem
         super().__init__(budget)
         self.region, self._every = region, options.every
-        # which nodes are modelled, and which of them may be one cell; `limit`: upper bound on the pods in a domain
+        # the nodes that are modelled, and which of them may be one cell; `limit`: upper bound of the pods in a domain
         self._alike = capacity.signatures[self.tree.depth] if options.alike is None else options.alike
         self.limit = sum(capacity.wanted)
         level, domain = region
@@ -95,17 +96,17 @@ class RegionCells(StagedModel):
         self._keep, self._ordered = None if options.keep is None else set(options.keep), options.ordered
         self.cells: list[Cell] = []
         self._pods = 0
-        """Number of variables of single-node cells."""
+        """Number of variables of single-node cells so far."""
         self.totals: dict[int, dict[int, cp_model.IntVar]] = {}
-        """Level -> domain -> new pods in it. Only domains that can take pods, above the nodes; the cells are below."""
-        # True if the domains of nodes do not matter: then all cells are directly below the region
+        """Level -> domain -> variable: new pods in it. Only domains above the nodes that can take pods."""
+        # True if the parents of nodes do not matter: then all cells are directly below the region
         self._flat = not (self.problem.gather or self.problem.multiples or self.problem.interactions)
         self._fillings = self._each_filling(options.most_nodes) if options.every and self._flat else None
         self.split = options.split or (capacity.singly and self._fillings is None)
         """True if every node is a separate cell."""
         self._build(level, domain)
         self.shape_totals: list[cp_model.IntVar] = []
-        """Per shape position, the number of pods placed: constants if `every`, else variables."""
+        """[shape positions] the number of pods placed: constants if `every`, else variables."""
         for i, wanted in enumerate(capacity.wanted):
             total = self.model.new_int_var(wanted if options.every else 0, wanted, "")
             self.model.add(linear((c.pods[i], 1) for c in self.cells if i in c.pods) == total)
@@ -113,7 +114,8 @@ class RegionCells(StagedModel):
         self.possible &= bool(self.cells)
 
     def _build(self, level: int, domain: int) -> None:
-        """Creates cells and sums of the region from the bottom up, and the multiples of the domains above it."""
+        """Creates the cells and sums of the region from the bottom up, and the multiples of the domains above the
+        region."""
         tree, depth = self.tree, self.tree.depth
         self.totals = {number: {} for number in range(level, depth)}
         top: list[Term] | None
@@ -153,7 +155,7 @@ class RegionCells(StagedModel):
             taken: dict[int, int] = {}
             for child in tree.children(level, domain):
                 sign = int(signs[child])
-                # n pods need at most n equal domains
+                # n pods need at most n of several equal domains
                 if self._keep is None and taken.get(sign, 0) >= self.limit and not self._holds_bound(level + 1, child):
                     continue
                 if self._domain(level + 1, child) is None:
@@ -185,8 +187,8 @@ class RegionCells(StagedModel):
     def _node_cells(self, nodes: Iterable[int]) -> list[Cell]:
         """Creates the cells of the nodes of one parent, and returns them.
 
-        Equal nodes become one cell, unless `split` asks for single nodes, they have a multiple, or their fillings are
-        too many. Then each of them is a cell.
+        Equal nodes become one cell. Each node is a cell by itself if `split` is True, if nodes have a multiple, or if
+        their fillings are too many to list.
         """
         capacity, bound, depth = self.capacity, self.problem.bound_counts, self.tree.depth
         classes: dict[int, list[int]] = {}
@@ -203,7 +205,7 @@ class RegionCells(StagedModel):
                 out.append(self._class(same, self._fillings[capacity.type_of[same[0]]]))
             elif len(same) == 1 or self.split or kind.fillings is None or depth in self.problem.multiples:
                 singles = [self._single(node) for node in same]
-                # goal 6 prefers larger counts first
+                # goal 6 prefers larger counts on earlier nodes
                 for before, after in pairwise(singles if self._ordered else []):
                     self.model.add(linear([*before.total, *((v, -c) for v, c in after.total)]) >= 0)
                 out.extend(singles)
@@ -235,7 +237,7 @@ class RegionCells(StagedModel):
     def _class(self, nodes: list[int], fillings: Sequence[tuple[int, ...]]) -> Cell:
         """Returns a new cell of equal nodes: each node has one of the fillings, or no pod.
 
-        If only maximal fillings are listed, a node may have fewer pods than its filling.
+        If only maximal fillings are listed, a node may also have fewer pods than its filling.
         """
         kind = self.capacity.types[self.capacity.type_of[nodes[0]]]
         pods = {
@@ -254,10 +256,11 @@ class RegionCells(StagedModel):
         return cell
 
     def _each_filling(self, most_nodes: int | None) -> dict[int, list[tuple[int, ...]]] | None:
-        """Returns node type -> all fillings of any size; None without device costs, or if a node has too many fillings.
+        """Returns node type -> all fillings of any size; None without device costs, or if a node type has too many
+        fillings.
 
-        Device costs need them because a smaller filling may cost less. With `most_nodes`, a filling is left out if all
-        other nodes with pods could not take the remaining pods.
+        With device costs, all fillings are needed because a smaller filling may cost less. With `most_nodes`, a filling
+        is left out if the other nodes with pods could not take all remaining pods.
         """
         capacity, table = self.capacity, self.problem.device_costs
         if table is None:

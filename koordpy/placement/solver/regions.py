@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds on how good a gang's placement in a topology domain can be, without solving a model.
+"""Bounds of how good a gang's placement in a topology domain can be, without solving a model.
 
-A region is a domain that may become c, the lowest domain that contains all new pods. A solve of one region takes long,
-so bounds set the order in which regions are solved, and rule out regions that cannot beat the best one so far. Goals 2
-and 5 depend on the region alone and are exact. Sums of capacity bound goals 3, 4 and the score. Of regions that differ
-only in names, one is solved. Source: gang-network.md sections 5 and 7.
+A region is a domain that may become c, the lowest domain that contains all new pods (goals and letters: `goals.py`). A
+solve of one region takes long. So regions are solved in the order of their bounds, and a region is skipped if its bound
+is worse than the best value so far. Goals 2 and 5 depend on the region alone and are exact. Goals 3, 4 and the score
+are bounded by sums of capacity. Of regions that differ only in names, one is solved. Source: docs/rules/gang-network.md
+5 and 7.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,34 +23,35 @@ Region = tuple[int, int]
 """(level, domain) of the tree."""
 
 Value = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int]
-"""Value of a region, smaller is better: goals 3, 4 and 5, the device cost vector, the negated score, the domain's
-index.
+"""Value of a region, smaller is better: goals 3, 4 and 5, the device cost vector, the negated score, the index of the
+domain.
 
-The index is the place in natural order, and decides between regions that are equal otherwise.
+The index is the position in natural order; it decides between regions that are equal otherwise.
 """
 _LEAST = -(1 << 60)
-"""Lower bound on a component of the device cost vector about which nothing is known."""
+"""Lower bound of a component of the device cost vector of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A region that may become c, with everything that is known about it before a solve."""
+    """A region that may become c, with all values that are known before a solve."""
 
     best: Value
     """Lower bound on the value of the region."""
     region: Region
     best_fit: tuple[int, ...]
-    """Goal 5: usable slots of the region, of its parent, .. of the cluster."""
+    """Goal 5: usable slots of the region, of its parent, and so on up to the cluster."""
     key: tuple[object, ...]
-    """Equal for regions in which a solve gives equal results."""
+    """Equal for regions for which a solve gives equal results."""
     whole_above: tuple[int, ...]
-    """Goal 3 on levels 1 .. the region's, which a solve does not change: negated number of whole PP groups."""
+    """Goal 3 on levels 1 to that of the region, which a solve does not change: negated number of whole pipeline
+    groups."""
     domains_above: tuple[int, ...]
-    """Goal 4 on the same levels: number of domains with members, bound and new."""
+    """Goal 4 on levels 1 to that of the region: number of domains with members, bound and new."""
 
 
 class Regions:
-    """Computes bounds on the value that regions can reach with all given pods.
+    """Computes bounds of the values that regions can reach if they take all given pods.
 
     ranks: members to place. capacity: capacity of the nodes for them. types: their pipeline groups.
     """
@@ -70,7 +72,7 @@ class Regions:
         return int((self._bound_in[level] > 0).sum())
 
     def candidate(self, level: int, domain: int) -> Candidate:
-        """Returns what is known about a region before a solve.
+        """Returns the values of a region that are known before a solve.
 
         On its own level and above, goals 3 and 4 are exact; below, they are bounded by sums of capacity.
         """
@@ -82,7 +84,7 @@ class Regions:
         common = [(t, level if t.anchor is None else self._common_level(t.anchor, above)) for t in self.types]
         whole_above = tuple(-sum(t.count for t, at in common if at >= n) for n in range(1, level + 1))
         domains_above = tuple(len(self._held[n] | {above[n]}) if self.bound else 1 for n in range(1, level + 1))
-        # regions with equal keys differ in nothing that a solve depends on
+        # regions with equal keys are equal in everything that a solve depends on
         below = range(level + 1, self.tree.depth + 1)
         key = (
             int(self.capacity.twins[level][domain]),
@@ -102,18 +104,19 @@ class Regions:
 
     @property
     def _least_counted(self) -> tuple[int, ...]:
-        """Lower bound on the device cost vector: nothing is known; empty without device costs."""
+        """Lower bound of the device cost vector: `_LEAST` in every component; empty without device costs."""
         table = self.problem.device_costs
         return (_LEAST,) * table.width if table is not None else ()
 
     def _residue(self, level: int, domain: int) -> int:
-        """Returns by how many members the bound members of a domain exceed a multiple."""
+        """Returns the remainder of the number of bound members of a domain divided by the multiple of its level."""
         return int(self._bound_in[level][domain]) % self.problem.multiples[level]
 
     def _common_level(self, anchor: Region, path: Mapping[int, int]) -> int:
         """Returns the level of the lowest domain that contains both a region and the anchor of a pipeline group.
 
-        anchor: (level, domain). path: level -> domain of the region and of each domain above it.
+        anchor: (level, domain) of the lowest domain with all bound members of the group. path: level -> domain of the
+        region and of each domain above it.
         """
         level, domain = anchor
         while path.get(level) != domain:
@@ -128,7 +131,8 @@ class Regions:
         return slice(int(np.searchsorted(starts, lo)), int(np.searchsorted(starts, hi)))
 
     def most_whole(self, level: int, region: Region) -> int:
-        """Returns an upper bound on the PP groups that are whole in domains of a level inside the region."""
+        """Returns an upper bound of the number of pipeline groups that are whole in domains of a level inside the
+        region."""
         total = 0
         inside = self._inside(level, region)
         for group in self.types:
@@ -140,7 +144,7 @@ class Regions:
         return total
 
     def fewest(self, level: int, region: Region) -> int:
-        """Returns a lower bound on the domains of a level that contain members if the region takes all new pods."""
+        """Returns a lower bound of the number of domains of a level with members, if the region takes all new pods."""
         return int(self.fewest_by_measure(level, region).max())
 
     def fewest_by_measure(self, level: int, region: Region) -> Ints:
@@ -175,7 +179,7 @@ class Regions:
         return [*out, *zip(self.capacity.caps.T, self.capacity.request.T, strict=True)]
 
     def most_score(self, level: int, domain: int) -> int:
-        """Returns an upper bound on the total score: each shape alone fills the domain's nodes with the best scores."""
+        """Returns an upper bound of the total score: for each shape alone, the best nodes of the domain are filled."""
         place = self.tree.levels[level]
         nodes = slice(int(place.start[domain]), int(place.end[domain]))
         slots, score = self.capacity.slots[:, nodes], self._scores[:, nodes]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A CP-SAT model for goals that are compared one after the other: each goal is a stage, with a separate solve.
 
-The optimum of each stage becomes a constraint of the next. With one weighted objective over all goals instead, the
-proof of an important goal could be lost with that of an unimportant one. A stage is not solved if the current solution
-already meets a proven bound. Source: gang-network.md section 7.
+The optimum of each stage becomes a constraint of the next stage. With one weighted objective over all goals instead, a
+missing proof of an unimportant goal would also be missing for the important goals. A stage is not solved if the current
+solution already meets a proven bound. Source: docs/rules/gang-network.md 7.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ Term = tuple[cp_model.IntVar, int]
 """(variable, factor). A list of terms is their sum."""
 
 Stage = tuple[str, Sequence[Term], int | None]
-"""(name, sum to minimise, proven lower bound on it or None)."""
+"""(name, sum to minimise, proven lower bound of it; None if not known)."""
 
 
 def linear(terms: Iterable[Term]) -> cp_model.LinearExprT:
@@ -35,9 +35,9 @@ def hint(model: cp_model.CpModel, values: Sequence[int]) -> None:
 
 
 class StagedModel:
-    """A model with its current solution, which every stage replaces by a better one.
+    """A model with its current solution, which each stage replaces by a better one.
 
-    values: value of each variable by index in the current solution; empty until a solution is found.
+    values: [variables by index] value in the current solution; empty until a solution is found.
     """
 
     def __init__(self, budget: TimeBudget) -> None:
@@ -45,14 +45,14 @@ class StagedModel:
         self.model = Model()
         self.values: list[int] = []
         self.possible = True
-        """False if a constraint cannot be met by any values, so that no solve is necessary."""
+        """False if a constraint cannot be satisfied by any values, so that no solve is necessary."""
 
     def value(self, terms: Iterable[Term]) -> int:
-        """Returns a sum in the current solution."""
+        """Returns the value of a sum in the current solution."""
         return sum(self.values[v.index] * c for v, c in terms)
 
     def find(self, stage: str, *, linearization: int = 1) -> Proof:
-        """Finds any solution, makes it the current one, and returns the proof. stage: name for the record."""
+        """Finds any solution, makes it the current one, and returns the proof. stage: name for the record of solves."""
         if not self.possible:
             return Proof.INFEASIBLE
         proof, values = self.budget.solve(stage, self.model, linearization=linearization)
@@ -63,8 +63,8 @@ class StagedModel:
     def minimise(self, stage: str, terms: Sequence[Term], *, bound: int | None = None) -> int:
         """Minimises a sum, starting at the current solution, makes the value found an upper limit, and returns it.
 
-        bound: a proven lower bound; None if not known. Nothing is solved if the current solution meets the bound. With
-        the bound as a constraint, a solution that meets it is proven without further search.
+        bound: a proven lower bound; None if not known. Nothing is solved if the current solution meets the bound. The
+        bound is also a constraint, so that a solution that meets it is proven without further search.
         """
         terms = list(terms)
         current = self.value(terms)
@@ -80,11 +80,11 @@ class StagedModel:
         """Minimises several sums lexicographically, and makes the values found upper limits.
 
         Each solve minimises as many sums as possible at once, weighted so that an earlier sum always decides; the
-        weights must stay below `LEVEL_WEIGHT`. If there is no current solution, the first solve finds one; if it finds
-        none, the method ends.
+        weights must stay below `LEVEL_WEIGHT`. If there is no current solution, the first solve searches one; if it
+        finds none, the method ends.
 
-        share: of the remaining time, for one solve. first: name of the solve that finds the first solution; by default
-        the name of its stage.
+        share: maximum fraction of the remaining time for one solve. first: name of the solve that finds the first
+        solution; by default the name of its stage.
         """
         rest = [stage for stage in stages if stage[1]]
         while rest:
@@ -109,7 +109,7 @@ class StagedModel:
             del rest[: max(1, together)]
 
     def _minimise(self, stage: str, terms: Sequence[Term], share: float = STAGE_SHARE) -> None:
-        """Runs one solve for the least value of a sum. The current solution stays if no solution is found."""
+        """Runs one solve for the least value of a sum. If it finds no solution, the current solution stays."""
         self.model.minimize(linear(terms))
         hint(self.model, self.values)
         proof, values = self.budget.solve(stage, self.model, share=share, linearization=2)
@@ -119,7 +119,7 @@ class StagedModel:
         self.values = values or self.values
 
     def hold(self, terms: Sequence[Term], most: int) -> None:
-        """Limits a sum to at most `most`, the optimum of an earlier stage."""
+        """Limits a sum to at most `most`. The caller passes the optimum of an earlier stage."""
         if terms:
             self.model.add(linear(terms) <= most)
 
@@ -131,13 +131,14 @@ class StagedModel:
     def largest(self, stage: str, order: Sequence[tuple[list[Term], int]]) -> list[int]:
         """Makes a vector of sums lexicographically largest, fixes it, and returns its values.
 
-        order: (sum, proven upper bound on it) of each position. Sums of 0 or more. Positions are solved 8 at a time. A
-        run of positions that are 0 is decided by one question: can any of them be above 0?
+        order: for each position (sum, proven upper bound of it); sums are 0 or more. Positions are solved 8 at a time.
+        If several consecutive positions are 0 in the current solution, one solve decides whether any of them can be
+        above 0.
         """
         at, solved = 0, len(self.budget.runs)
         while at < len(order):
             if not self.budget.proven and len(self.budget.runs) > solved:
-                # a proof is no longer possible, and the first positions matter most
+                # a proof is no longer possible; the first positions matter most, so the others stay as they are
                 break
             terms, most = order[at]
             now = self.value(terms)
@@ -145,7 +146,7 @@ class StagedModel:
                 self.model.add(linear(terms) == now)
                 at += 1
                 continue
-            if now == 0:  # all following positions that are 0 together
+            if now == 0:  # includes all following positions that are 0
                 stop = at
                 while stop < len(order) and self.value(order[stop][0]) == 0:
                     stop += 1
@@ -155,7 +156,7 @@ class StagedModel:
                 self.model.add(linear(zeros) <= 0)
                 at = stop
                 continue
-            part = order[at : at + 8]  # a few positions a solve, because together their weights must stay small
+            part = order[at : at + 8]  # few positions per solve, to keep their combined weights small
             self.minimise_all((stage, [(v, -c) for v, c in terms], -most) for terms, most in part)
             for terms, _ in part:
                 self.fix(terms)
@@ -163,17 +164,17 @@ class StagedModel:
         return [self.value(terms) for terms, _ in order]
 
     def can(self, stage: str, terms: Sequence[Term], most: int) -> bool:
-        """Returns True if a sum can be at most `most`; the current solution is then replaced by one that does so.
+        """Returns True if a sum can be at most `most`; then the current solution is replaced by one with such a sum.
 
-        False also if the solver's time ran out.
+        False if it cannot, and also if the solver's time ran out.
         """
         return self.ask(stage, terms, most) in (Proof.OPTIMAL, Proof.FEASIBLE)
 
     def ask(self, stage: str, terms: Sequence[Term], most: int, *, share: float = 1.0) -> Proof:
-        """Returns the proof of whether a sum can be at most `most`: UNKNOWN if the time ran out.
+        """Returns the proof whether a sum can be at most `most`: FEASIBLE, INFEASIBLE, or UNKNOWN if the time ran out.
 
-        Replaces the current solution if one is found. The limit does not become a constraint. share: of the remaining
-        time.
+        If a solution is found, it becomes the current one. The limit does not become a constraint. share: maximum
+        fraction of the remaining time.
         """
         trial = self.model.clone()
         trial.add(linear((trial.get_int_var_from_proto_index(v.index), c) for v, c in terms) <= most)
@@ -184,12 +185,12 @@ class StagedModel:
 
 
 def _low(stage: Stage) -> int:
-    """Returns a lower bound on the sum of a stage: its proven bound, else by the bounds of its variables."""
+    """Returns a lower bound of the sum of a stage: its proven bound, else the bound that follows from its variables."""
     _, terms, least = stage
     return span(terms)[0] if least is None else least
 
 
 def span(terms: Sequence[Term]) -> tuple[int, int]:
-    """Returns the least and largest value of a sum by the bounds of its variables."""
+    """Returns (least, largest) possible value of a sum, from the bounds of its variables."""
     ends = [(0, c) if v.is_boolean else (v.domain.min() * c, v.domain.max() * c) for v, c in terms]
     return sum(map(min, ends)), sum(map(max, ends))

@@ -2,7 +2,7 @@
 """Runs CP-SAT on models, with one limit of deterministic time for all solves of a problem, and records each solve.
 
 CP-SAT's deterministic time counts the solver's own operations. So a search ends at the same step on every machine, and
-equal snapshots give equal plans. Wall time would not (gang-network.md section 7, Determinism).
+equal snapshots give equal plans. With a limit of wall time they would not (docs/rules/gang-network.md 7, Determinism).
 """
 
 from koordpy.placement.problem import Problem
@@ -23,18 +23,18 @@ _SEED = 0
 class TimeBudget:
     """Runs CP-SAT models one after the other until the shared limit of deterministic time is used up.
 
-    left: remaining deterministic time. proven: False from the first stage without a proof on, except the stage of
-    names, which no proof covers. runs: record of each solve.
+    left: remaining deterministic time. proven: True until a stage ends without a proof; the stage of names never
+    changes it, because no proof covers names. runs: record of each solve.
     """
 
     def __init__(self, deterministic_time: float, *, watchdog_seconds: float = 10.0, probing: bool = True) -> None:
-        """deterministic_time: limit of all solves together, in CP-SAT's units.
+        """deterministic_time: limit of all solves together, in CP-SAT's units of deterministic time.
 
-        watchdog_seconds: limit of wall time for one solve, only for work that the deterministic clock does not count.
+        watchdog_seconds: limit of wall time for one solve, for work that the deterministic clock does not count.
 
-        probing: False to leave out the search for symmetries and implications, and repeated simplification, before a
-        solve. In models of thousands of loosely connected 0/1 variables, such as victims, these alone use all the time:
-        no answer after 2.0, compared to the optimum after 0.5 without them.
+        probing: False to skip, before a solve, the search for symmetries and implications, and repeated simplification.
+        In models of thousands of loosely connected 0/1 variables, such as the models of victims, these steps alone use
+        all the time: no answer after 2.0, compared to the optimum after 0.5 without them.
         """
         self.left = deterministic_time
         self._watchdog, self._probing = watchdog_seconds, probing
@@ -51,8 +51,8 @@ class TimeBudget:
     ) -> tuple[Proof, list[int]]:
         """Solves one model with at most `share` of the remaining time.
 
-        Returns (proof, value of each variable by index); no values if no solution was found. stage: name of the goal,
-        for the record. linearization: CP-SAT's linearization_level.
+        Returns (proof, value of each variable by index); the values are empty if no solution was found. stage: name of
+        the goal, for the record. linearization: CP-SAT's linearization_level.
         """
         limit = self.left * (share if self.proven else share * UNPROVEN_SHARE)
         if limit <= 1e-6:
@@ -83,10 +83,10 @@ class TimeBudget:
         return proof, list(solver.response_proto.solution)
 
     def leave_open(self, stage: str, *, record: bool = True) -> None:
-        """Sets `proven` to False, because a stage has no proof. The stage of names changes nothing.
+        """Sets `proven` to False, because a stage has no proof. The stage of names leaves it unchanged.
 
-        record: True to record the stage as a separate run if it is the first one without a proof, because there was no
-        solve to record.
+        record: True if there was no solve to record. Then the stage is recorded as a separate run, if it is the first
+        one without a proof.
         """
         first, self.proven = self.proven, self.proven and stage == NAMES
         if record and first:
@@ -97,7 +97,7 @@ class TimeBudget:
         self.runs.append(RANKS_OPEN)
 
     def broken(self, stage: str, fault: str) -> None:
-        """Records that an answer of the solver contradicts an earlier one. Sets `proven` to False."""
+        """Records that an answer of the solver contradicts an earlier answer, and sets `proven` to False."""
         self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0, fault=fault))
         self.proven = False
 

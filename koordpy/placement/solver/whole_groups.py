@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goal 3 in a CP-SAT model: how many pipeline (PP) groups are whole in each domain of the tree.
+"""Goal 3 in a CP-SAT model: the number of pipeline groups that are whole in each domain of the tree.
 
-A group is whole in a domain if all its placed members are there. Groups with equal pods are a type, and one integer per
-type and domain counts the groups that are whole in the domain. A group that is whole in a domain is whole in every
-domain above as well, and the domain needs the pods of all its whole groups. Source: gang-network.md section 7.
+A group is whole in a domain if all its placed members are there. Groups with equal pods are of one type, and one
+integer variable per type and domain counts the groups that are whole in the domain. A group that is whole in a domain
+is also whole in every domain above, and the domain must have enough pods for all its whole groups. Source:
+docs/rules/gang-network.md 7.
 """
 
 from collections import Counter
@@ -23,10 +24,11 @@ Totals = Mapping[int, Mapping[int, cp_model.IntVar]]
 
 @dataclass(frozen=True, slots=True)
 class GroupType:
-    """PP groups that are equal for the model.
+    """Pipeline groups that are equal for the model.
 
-    pods: new pods of one group per shape position. anchor: (level, domain) of the lowest domain that contains all bound
-    members of the group, in which a whole group must be; None without bound members. count: number of such groups.
+    pods: [shape positions] new pods of one group. anchor: (level, domain) of the lowest domain that contains all bound
+    members of the group; a whole group must be in a domain that contains it. None without bound members. count: number
+    of such groups.
     """
 
     pods: tuple[int, ...]
@@ -37,8 +39,8 @@ class GroupType:
 def group_types(problem: Problem, ranks: Collection[int], shapes: Sequence[int]) -> dict[GroupType, list[list[int]]]:
     """Returns group type -> the new ranks of each group of the type.
 
-    Groups with only one placed member, which are always whole, and groups without a new member are left out. ranks: the
-    pending members that are placed. shapes: the shapes of the problem in order of their positions in the model.
+    Left out are groups without a new member, and groups with only one placed member, which are always whole. ranks: the
+    pending members that are placed. shapes: the shapes of the problem in the order of their positions in the model.
     """
     found: dict[tuple[tuple[int, ...], tuple[int, int] | None], list[list[int]]] = {}
     for group in pipeline_groups(problem):
@@ -52,9 +54,9 @@ def group_types(problem: Problem, ranks: Collection[int], shapes: Sequence[int])
 
 
 class WholeGroups:
-    """Adds the whole groups of the given types to a model, for all levels below `level`.
+    """Adds the number of whole groups of the given types to a model, for all levels below `level`.
 
-    Only nodes that are separate cells can hold whole groups on the level of the nodes.
+    On the level of the nodes, only nodes that are separate cells can have whole groups.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class WholeGroups:
     def _add(self, types: Sequence[GroupType], level: int) -> None:
         """Adds one integer per type, level and domain, and its constraints."""
         tree = self.tree
-        # the groups whole in the children of a domain are whole in the domain, and their number is limited
+        # groups that are whole in the children of a domain are also whole in the domain; their number is limited
         for t, group in enumerate(types):
             above: dict[int, cp_model.IntVar] | None = None
             for number in range(level + 1, tree.depth + 1):
@@ -96,7 +98,7 @@ class WholeGroups:
                 if len(here) > 1:
                     self.model.add(linear((v, 1) for v in here.values()) <= group.count)
                 above = here
-        # the pods in a domain must suffice for all groups that are whole there
+        # the pods in a domain must be enough for all groups that are whole there
         for number in range(level + 1, tree.depth + 1):
             for domain in self._holders(number):
                 whole = [
@@ -112,7 +114,8 @@ class WholeGroups:
         return self.totals[level] if level < self.tree.depth else [c.nodes[0] for c in self.cells if len(c.nodes) == 1]
 
     def _may_hold(self, group: GroupType, level: int, domain: int) -> bool:
-        """Returns False if a group of the type cannot be whole in a domain: bound members outside, or too few slots."""
+        """Returns False if no group of the type can be whole in a domain: bound members are outside, or slots are too
+        few."""
         place = self.tree.levels[level]
         lo, hi = int(place.start[domain]), int(place.end[domain])
         if group.anchor is not None:
@@ -128,11 +131,11 @@ class WholeGroups:
         return [(c.pods[shape], 1) for c in self.cells if shape in c.pods and lo <= c.nodes[0] < hi]
 
     def terms(self, level: int) -> list[Term]:
-        """Returns the number of groups of any type that are whole in a domain of the level, as terms."""
+        """Returns the number of groups, of all types, that are whole in a domain of the level, as terms."""
         return [(v, 1) for (_, number, _), v in self._whole.items() if number == level]
 
     def counts(self, values: Sequence[int]) -> dict[tuple[int, int, int], int]:
-        """Returns (index of the group type, level, domain) -> number of whole groups; only above 0.
+        """Returns (index of the group type, level, domain) -> number of whole groups, where it is above 0.
 
         values: value of each variable of the model by index.
         """

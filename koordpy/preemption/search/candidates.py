@@ -146,7 +146,7 @@ def _blockers(
 
 
 def _ties(open_to: ReachableNodes, covering: Mapping[str, tuple[int, ...]]) -> tuple[Tie, ...]:
-    """Returns the affinity and spread constraints, with the units whose eviction changes the counted numbers.
+    """Returns the affinity and spread constraints, with the units that change their counts if evicted.
 
     No choice evicts both the core and surplus of a gang, so a pod that is in several units is subtracted at most once.
     """

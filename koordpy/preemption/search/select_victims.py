@@ -137,7 +137,7 @@ class VictimSelection:
         return [Need(tuple(u for u in every if u not in gone))]
 
     def _near(self, node: int) -> tuple[int, ...]:
-        """Returns the units whose eviction may close or open a node: units on it, and units on which filters depend."""
+        """Returns the units that may close or open a node if evicted: units on it, and units that filters depend on."""
         seen = set(self.seen)
         units = enumerate(self.choices.units)
         return tuple(u for u, one in units if u in seen or any(at == node for at, _ in one.frees))
