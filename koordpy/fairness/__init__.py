@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much each user, queue and ElasticQuota may use: fair shares, runtimes of quotas, quota admission, queue order.
+"""The amounts that users, queues and ElasticQuotas may use: fair shares, runtimes, quota admission, queue order.
 
-A fair share orders the queue, and limits what may be reclaimed. It is exact weighted max-min fairness (water filling).
-A runtime limits what a quota may use now. It follows Koordinator's elastic quota.
+A fair share orders the queue, and limits what may be reclaimed. It is computed by exact weighted max-min fairness
+(water filling). A runtime limits what a quota may use now. It is computed as in Koordinator's elastic quota.
 
-Main types: `Admission` (`quota_admission.py`): the quota check; `QuotaAmounts` (`quota_runtime.py`): runtimes;
-`Entitlements` (`tenant_entitlements.py`): entitlements.
+Main types: `Admission` (`quota_admission.py`): checks a unit against its quotas; `QuotaAmounts` (`quota_runtime.py`):
+request, usage and runtime of a quota; `Entitlements` (`tenant_entitlements.py`): the mins or fair shares of tenants.
 
 Must not know nodes beyond sums of their capacity. Start reading at `fair_shares.py`, then `quota_admission.py`.
 """

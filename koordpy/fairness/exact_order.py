@@ -9,18 +9,18 @@ from koordpy.fairness.queue_shares import counts
 from koordpy.quota.quota_book import CARDS, ShareQueue
 
 _WITH_A_SHARE, _WITHOUT_A_SHARE, _BEYOND_ANY_SHARE = range(3)
-"""Classes of queues, in order: with a share of each resource; requesting a resource without a share of it; using a
-resource without a share of it."""
+"""Classes of queues, the first one is served first: the queue has a share of each resource; its next job requests a
+resource of which it has no share; it uses a resource of which it has no share."""
 
 
 class Exact(ByShare):
-    """Orders queues by usage relative to their unrounded share."""
+    """Orders queues by their usage relative to their unrounded fair share."""
 
     def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
-        """Returns the key of a queue, smaller first.
+        """Returns the sort key of a queue; the smallest is next.
 
-        In order: the next job stays within the queue's min; the class of the queue; the largest ratio of usage to share
-        over all resources; fewer accelerators in use; the oldest job; the name.
+        The criteria in order: the next job stays within the queue's min; the class of the queue; the largest ratio of
+        usage to share over all resources; accelerators in use; the age of the oldest job; the name.
         """
         asked = job.requests()
         shares = self.shares.exact.get(queue, {})

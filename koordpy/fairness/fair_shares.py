@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fair shares of one resource among queues in a tree: exact weighted max-min fairness, and KAI-Scheduler's formula.
+"""Fair shares of one resource for queues in a tree: exact weighted max-min fairness, and KAI-Scheduler's formula.
 
 Each queue first gets its guaranteed quota, as far as it requests that much. The rest is shared out by weight among the
-queues that request more, and no queue gets more than it requests (water filling). Both go by descending priority of the
-queues (quota-fairness.md 3). Numbers are exact: integers over a common denominator inside, int or Fraction outside, and
-no float decides. Queues are listed in the order of age, and shares are returned in the same order.
+queues that request more, and no queue gets more than it requests (water filling). In both steps, queues of higher
+priority come first (docs/rules/quota-fairness.md 3). Numbers are exact: integers over a common denominator inside this
+module, int or Fraction outside; no float is used. Callers list queues by age, the oldest first, and shares are returned
+in the same order.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,20 +19,20 @@ Rational = int | Fraction
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Demand and settings of one queue for one resource, all in one unit."""
+    """Demand and settings of one queue for one resource. All amounts have the same unit."""
 
     request: Rational = 0
-    """Allocated plus pending amount; ignored for a queue with children, which requests what the children can use."""
+    """Allocated plus pending amount. Ignored for a queue with children, which requests what its children can use."""
     quota: Rational | None = 0
-    """Guaranteed amount; None for the whole amount that the queue and its siblings share."""
+    """Guaranteed amount. None: the whole amount that the queue and its siblings share."""
     limit: Rational | None = None
     """Maximum share; None for no limit."""
     weight: Rational = 1
-    """Weight for the part beyond the guarantees."""
+    """Weight for the amount beyond the guarantees."""
     priority: int = 100
-    """Queues of higher priority are served first. In a cluster all queues have 100."""
+    """Queues of higher priority are served first. In a cluster all queues have 100, because no setting changes it."""
     usage: Rational = 0
-    """Past share of the cluster, 0 to 1. In a cluster it is not used."""
+    """Past usage as a part of the cluster, 0 to 1. In a cluster it is always 0, because past usage is not recorded."""
     parent: int = -1
     """Position of the parent in the list of claims; -1 at the top."""
 
@@ -39,7 +40,8 @@ class Claim:
 class _QueueTree:
     """The tree of queues, and the maximum amount that each queue can use (`caps`).
 
-    That is its request limited by `limit`; for a queue with children, the sum over the children in place of a request.
+    The maximum is its request, at most `limit`. For a queue with children, the sum of the children's maxima replaces
+    the request.
     """
 
     def __init__(self, claims: Sequence[Claim]) -> None:
@@ -72,8 +74,8 @@ class _QueueTree:
     ) -> list[Rational]:
         """Returns the share of each queue.
 
-        siblings: function (amount, positions of siblings) -> their shares. It is called from the top down, with the
-        total at the top and with the parent's share below.
+        siblings: function (amount, positions of siblings) -> their shares. It is called from the top down. The amount
+        is the total for the top queues, and the parent's share for others.
         """
         shares: list[Rational] = [0] * len(self.claims)
         for parent, group in self.groups():
@@ -94,9 +96,10 @@ def exact_and_whole_shares(
 ) -> tuple[list[Rational], list[Rational]]:
     """Returns (unrounded shares, shares in multiples of `unit`) by exact weighted max-min fairness.
 
-    Children share out their parent's share. Rounding goes from the top down: each queue gets the floor, then the queues
-    with the largest remainders get one unit more. Ties go to the smaller past usage, then to the older queue. Queues
-    with children get the sum of their children. k: how much past usage bends weights; 0 for not at all.
+    Children share out their parent's share. Rounding goes from the top down: each queue gets its share rounded down,
+    then the queues with the largest remainders get one unit more. Ties go to the smaller past usage, then to the older
+    queue. A queue with children gets the sum of its children. k: factor by which past usage changes weights; 0 for no
+    effect.
     """
     tree = _QueueTree(claims)
     shares = tree.share_out(total, lambda amount, group: _exact_siblings(amount, tree, group, k))
@@ -104,7 +107,8 @@ def exact_and_whole_shares(
 
 
 def _exact_siblings(total: Rational, tree: _QueueTree, group: list[int], k: Rational) -> list[Rational]:
-    """Returns unrounded shares of siblings: guarantees first, then the rest by weight; both by descending priority."""
+    """Returns unrounded shares of siblings: first guarantees, then the rest by weight; in both steps by descending
+    priority."""
     # all amounts as integers: multiplied by the common denominator (`scale`)
     claims = [tree.claims[i] for i in group]
     quotas = [total if claim.quota is None else claim.quota for claim in claims]
@@ -115,7 +119,8 @@ def _exact_siblings(total: Rational, tree: _QueueTree, group: list[int], k: Rati
     base = [min(quota, cap) for quota, cap in zip(wanted, most, strict=True)]
     shares: list[Rational] = [0] * len(group)
     buckets = tree.buckets(group)
-    # guarantees; if the rest is too small for those of one priority, it is shared in proportion to the quotas, and ends
+    # guarantees; if too little is left for all quotas of one priority, it is shared in proportion to them, and nothing
+    # is left for lower priorities
     for bucket in buckets:
         need = sum(base[at] for at in bucket)
         if need <= rest:
@@ -127,8 +132,8 @@ def _exact_siblings(total: Rational, tree: _QueueTree, group: list[int], k: Rati
         for at, gain in zip(bucket, gains, strict=True):
             shares[at] = gain
         return [share if scale == 1 else share * Fraction(1, scale) for share in shares]
-    # the rest by weight, among queues that can use more than their guarantee; if past usage bends some weights to 0,
-    # these queues share what the others leave
+    # the rest by weight, among queues that can use more than their guarantee; queues with weight 0 (due to past usage)
+    # share what is left after that
     for bucket in buckets:
         open_ = [at for at in bucket if base[at] < most[at]]
         while rest and open_:
@@ -143,10 +148,10 @@ def _exact_siblings(total: Rational, tree: _QueueTree, group: list[int], k: Rati
 
 
 def _weights(claims: Sequence[Claim], k: Rational) -> tuple[list[int], bool]:
-    """Returns (weights as whole numbers, True if they are the configured ones).
+    """Returns (weights as whole numbers, True if they are the configured weights).
 
-    With k, a weight is max(0, w + k (w - usage)), where w is the weight divided by the sum of weights. If all of these
-    are 0, the configured weights apply.
+    With k, a weight is max(0, w + k (w - usage)), where w is the configured weight divided by the sum of all weights.
+    If all of these are 0, the configured weights apply.
     """
     plain = _whole_numbers([claim.weight for claim in claims])
     bent = _with_past_usage(claims, plain, k) if k else []
@@ -156,8 +161,8 @@ def _weights(claims: Sequence[Claim], k: Rational) -> tuple[list[int], bool]:
 def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rational], int]:
     """Water filling: returns (gains, amount left), where each gain is min(need, level * weight).
 
-    The level is the same for all and as high as `rest` allows. An amount is left only if every need
-    with a positive weight is met.
+    The level is equal for all queues and as high as `rest` allows. An amount is left only if all needs with a positive
+    weight are met.
     """
     gains: list[Rational] = [0] * len(needs)
     able = [i for i, weight in enumerate(weights) if weight > 0 and needs[i] > 0]
@@ -167,8 +172,8 @@ def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rationa
             gains[i] = needs[i]
         return gains, rest - asked
     total = sum(weights[i] for i in able)
-    # Each pass gives the whole need to the queues for which the present level is enough. The level only rises while
-    # such queues drop out, so their gain is final. Any order is correct; this one needs few passes.
+    # Each pass gives the whole need to the queues for which the current level is enough, and removes them. The level
+    # only rises by that, so their gain is final. Any order is correct; this one needs few passes.
     able.sort(key=lambda i: (needs[i] << 16) // weights[i])
     moved = True
     while moved:
@@ -188,10 +193,10 @@ def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rationa
 
 
 def _whole_shares(tree: _QueueTree, shares: Sequence[Rational], unit: Rational) -> list[Rational]:
-    """Returns shares in multiples of `unit`, from the top down: floors, then one more each by largest remainder.
+    """Returns shares in multiples of `unit`, from the top down: rounded down, then one unit more by largest remainder.
 
-    Siblings get together what their parent has, but at most the sum of their unrounded shares, rounded up; at the top
-    that sum rounded down.
+    Siblings together get what their parent has, but at most the sum of their unrounded shares, rounded up. At the top
+    they get that sum, rounded down.
     """
     claims = tree.claims
     units: list[int] = [0] * len(claims)
@@ -219,9 +224,9 @@ def _whole_shares(tree: _QueueTree, shares: Sequence[Rational], unit: Rational) 
 def kai_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0, unit: Rational = 1) -> list[Rational]:
     """Returns shares by the formula of KAI-Scheduler, for mode kai.
 
-    Guarantees, and parts by weight that reach a queue's maximum, are not rounded. All other parts by weight are
-    rounded down to multiples of `unit`, and the amount left over is given out in units (the last may be smaller), by
-    largest remainder. So a share is a multiple of `unit` only if quotas and requests are. Unlike exact shares,
+    Guarantees are not rounded, and neither are parts by weight that reach a queue's maximum. All other parts by weight
+    are rounded down to multiples of `unit`. The amount left over is given out in units by largest remainder; the last
+    unit may be smaller. So a share is a multiple of `unit` only if quotas and requests are. Unlike exact shares,
     guarantees that exceed the total are granted in full.
     """
     tree = _QueueTree(claims)
@@ -231,8 +236,9 @@ def kai_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0, uni
 def _kai_siblings(total: Rational, tree: _QueueTree, group: list[int], k: Rational, unit: Rational) -> list[Rational]:
     """Returns the shares of siblings by KAI-Scheduler's formula, rounded as `kai_shares` describes.
 
-    Guarantees first. Then, by descending priority, rounds of shares by weight, rounded down to units, until no queue
-    leaves a part of its share unused. Last, units by largest remainder, also by descending priority.
+    First come the guarantees. Then, by descending priority, shares by weight, rounded down to units, are given out
+    repeatedly until no queue leaves a part of its share unused. Last, units are given out by largest remainder, also by
+    descending priority.
     """
     claims = [tree.claims[i] for i in group]
     quotas = [total if claim.quota is None else claim.quota for claim in claims]
@@ -273,16 +279,16 @@ def _kai_siblings(total: Rational, tree: _QueueTree, group: list[int], k: Ration
 
 
 def _kai_weights(claims: Sequence[Claim], k: Rational) -> list[int]:
-    """Returns max(0, w + k (w - usage)) as whole numbers up to a common factor, where w is the weight over their sum.
+    """Returns max(0, w + k (w - usage)) as whole numbers up to a common factor, where w is weight / sum of weights.
 
-    All are 0 if none is positive: unlike `_weights`, the configured weights do not apply then.
+    If none is positive, all are 0: unlike in `_weights`, the configured weights do not apply then.
     """
     plain = _whole_numbers([claim.weight for claim in claims])
     return _whole_numbers(_with_past_usage(claims, plain, k)) if k else plain
 
 
 def _with_past_usage(claims: Sequence[Claim], plain: list[int], k: Rational) -> list[Rational]:
-    """Returns max(0, w + k (w - usage)), multiplied by the sum of the weights. plain: the weights."""
+    """Returns max(0, w + k (w - usage)), multiplied by the sum of the weights. plain: the configured weights."""
     total = sum(plain)
     return [max(0, w * (1 + k) - total * k * claim.usage) for w, claim in zip(plain, claims, strict=True)]
 

@@ -14,7 +14,7 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.quota.quota_book import QuotaUse, ShareQueue
 
 _KINDS = (("cpu",), ("memory",), keys.ACCELERATORS)
-"""The kinds of resources that KAI-Scheduler knows; all accelerators are one kind."""
+"""The kinds of resources that KAI-Scheduler compares; all accelerators together are one kind."""
 _WITHIN = tuple(resource for kind in _KINDS for resource in kind)
 
 
@@ -29,13 +29,13 @@ class Kai(ByShare):
         self._resources = [r for r in _WITHIN if r in named or r in asked]
 
     def oldest(self, pods: Iterable[PodInfo]) -> Mapping[ShareQueue, float]:
-        """Returns queue -> creation of its oldest job, because KAI-Scheduler's shares and order depend on it."""
+        """Returns queue -> creation time of its oldest job. KAI-Scheduler's shares and order depend on it."""
         return oldest_jobs(self.quotas.queue_of, pods)
 
     def allocatable(self, queue: ShareQueue) -> Mapping[str, Any]:
-        """Returns counted resource -> min(limit, max(quota, share)), a constant of the round.
+        """Returns counted resource -> min(limit, max(quota, share)); constant within a round.
 
-        KAI-Scheduler calls this amount allocatable: usage is compared relative to it.
+        KAI-Scheduler calls this amount allocatable, and compares usage relative to it.
         """
         found = self._most.get(queue)
         if found is None:
@@ -49,10 +49,11 @@ class Kai(ByShare):
         return found
 
     def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
-        """Returns the key of a queue, smaller first, in the order of KAI-Scheduler's criteria.
+        """Returns the sort key of a queue; the smallest is next.
 
-        Not above its share; with the next job within its quota; not using a resource without an allocatable amount; a
-        smaller dominant ratio with the job; a smaller one without it; then `_Weakness`.
+        KAI-Scheduler's criteria in order: the queue is not above its share; it is within its quota with the next job;
+        it uses no resource without an allocatable amount; a smaller dominant ratio (`_dominant`) with the job; a
+        smaller one without the job; then `_Weakness`.
         """
         asked = job.requests()
         shares, most = self.shares.whole.get(queue, {}), self.allocatable(queue)
@@ -68,14 +69,14 @@ class Kai(ByShare):
         )
 
     def _weakness(self, queue: ShareQueue, oldest: float) -> "_Weakness":
-        """Returns the last criterion. oldest: used as the age of a queue without one."""
+        """Returns the last criterion of the key. oldest: replaces the age if the queue has none."""
         most = self.allocatable(queue)
         return _Weakness(tuple(most.get(r) for r in self._resources), self.ages.get(queue, oldest), self.name(queue))
 
     def _above(self, queue: ShareQueue, usage: Mapping[str, int], shares: Mapping[str, Any]) -> bool:
         """Returns True if a queue uses more than its share of every kind of resource that is counted for it.
 
-        A kind without request is not exceeded, so such a queue is not above its share.
+        A kind that the queue does not request does not exceed its share, so such a queue is not above its share.
         """
         kinds = [kind for kind in _KINDS if any(counts(self.quotas, queue, r) for r in kind)]
         return bool(kinds) and all(
@@ -87,18 +88,21 @@ class Kai(ByShare):
 
 @dataclass(frozen=True, slots=True)
 class _Weakness:
-    """KAI-Scheduler's last criterion: the queue with the smaller allocatable amounts is first, then the older queue.
+    """KAI-Scheduler's last criterion: the queue with smaller allocatable amounts is first, else the older queue.
 
-    The relation is not transitive: of three or more queues it may form a cycle, which no order can satisfy.
+    The relation is not transitive: three or more queues may form a cycle, which no order can satisfy.
     """
 
     most: tuple[Any, ...]
-    """Allocatable amount of each resource; None for a resource that is not counted and so not compared."""
+    """Allocatable amount of each resource; None for a resource that is not counted, which is not compared."""
     age: float
     name: Any
 
     def __lt__(self, other: "_Weakness") -> bool:
-        """Compares the amounts: smaller is first, if none is larger. Otherwise, if both or neither is so, by age."""
+        """Returns True if no amount is larger and one is smaller.
+
+        If that holds for both queues or for neither, compares ages.
+        """
         less = more = False
         for mine, theirs in zip(self.most, other.most, strict=True):
             if mine is not None and theirs is not None:
@@ -110,12 +114,13 @@ class _Weakness:
 
 
 def _dominant(amounts: Mapping[str, int], most: Mapping[str, Any]) -> Any:
-    """Returns the largest ratio of an amount to its maximum; infinite if an amount has a maximum of 0."""
+    """Returns the dominant ratio: the largest ratio of an amount to its maximum; infinite if an amount has a maximum of
+    0."""
     if any(amount > 0 and not most[r] for r, amount in amounts.items()):
         return INFINITE
     return max((Fraction(amount) / most[r] for r, amount in amounts.items() if most[r]), default=Fraction(0))
 
 
 def _weighed(resource: str, amount: Any) -> Any:
-    """Returns an amount in its own units; of accelerators in hundredths of a device."""
+    """Returns an amount in the units of the resource; accelerators in hundredths of a device."""
     return amount * 100 if resource in keys.ACCELERATORS and resource not in keys.HUNDREDTHS else amount

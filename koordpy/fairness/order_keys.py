@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How queues are compared in the order of a round: the interface `QueueKeys`, and its modes off and gpu-count.
+"""How queues are compared in the order of a round: the interface `QueueKeys`, and the modes off and gpu-count.
 
-The queue with the smaller key has the next turn. `planner/queue/unit_order.py` asks for the keys; the other modes are
-in separate modules (`order_registry.py`).
+The queue with the smallest key has the next turn (`planner/queue/unit_order.py`). The other modes are in separate
+modules (`order_registry.py`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,8 +23,8 @@ INFINITE = float("inf")
 class Job:
     """One pending unit with the values that the order compares.
 
-    age: creation of the unit, in seconds since the epoch. key: order within a queue, smaller first: higher priority,
-    older, natural name.
+    age: creation of the unit, in seconds since the epoch. key: sort key within a queue, the smallest first: higher
+    priority, older, natural order of names.
     """
 
     __slots__ = ("age", "key", "priority", "since", "unit")
@@ -35,19 +35,20 @@ class Job:
         self.priority = unit.priority
         self.age = plain.created if plain is not None else unit.age
         self.since = plain.created if plain is not None else unit.waits_since
-        """Start of the wait in seconds since the epoch. While a gang runs it does not wait, but its new members do."""
+        """Start of the wait in seconds since the epoch. For a running gang, it is the start of the wait of its new
+        members."""
         name = plain.key if plain is not None else unit.gangs[0].key
         self.key: Any = (-self.priority, self.age, tuple(natural_key(part) for part in name.split("/", 1)), unit.id)
 
     def requests(self) -> Amounts:
-        """Returns the sum of what quotas count for the unit's pending members."""
+        """Returns the sum of the requests of the unit's pending members, as quotas count them."""
         return self.unit.plain.charged if self.unit.plain is not None else total_charges(self.unit.pending)
 
 
 class QueueKeys:
-    """How one mode compares queues; the queue with the smaller key is first.
+    """How one mode compares queues; the queue with the smallest key is next.
 
-    This class itself is mode off: all pods are in one queue.
+    This base class is mode off: all pods are in one queue.
     """
 
     def __init__(self, use: QuotaUse, config: Fairness, pods: Iterable[PodInfo]) -> None:
@@ -67,7 +68,8 @@ class QueueKeys:
         return ()
 
     def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
-        """Returns the key of a queue. job: its next job. oldest: creation of its oldest pending job, in seconds."""
+        """Returns the sort key of a queue. job: its next job. oldest: creation time of its oldest pending job, in
+        seconds."""
         return ()
 
 
@@ -81,9 +83,9 @@ class ByShare(QueueKeys):
         self.shares = queue_shares(self.quotas, config, self.ages)
 
     def oldest(self, pods: Iterable[PodInfo]) -> Mapping[ShareQueue, float]:
-        """Returns queue -> creation of its oldest job, which decides ties when shares are rounded.
+        """Returns queue -> creation time of its oldest job, which decides ties when shares are rounded.
 
-        Empty in mode exact, because the order there uses unrounded shares.
+        Empty in mode exact, because unrounded shares are compared there.
         """
         return {}
 

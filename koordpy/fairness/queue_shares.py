@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fair shares of all users or queues of a cluster: collects demand and settings, and applies the configured mode.
 
-Source: quota-fairness.md 1 and 3. In modes exact and kai, an ElasticQuota is a queue: min is the guaranteed quota, max
-the limit, and shared-weight the weight. A user outside of quotas is a queue next to the top quotas. In mode gpu-count,
-users share accelerators. Shares depend on running plus pending requests alone, and not on which pods use the devices
-now, so they are constants of a round.
+Source: docs/rules/quota-fairness.md 1 and 3. In modes exact and kai, an ElasticQuota is a queue: min is its guaranteed
+quota, max its limit, and shared-weight its weight. A user outside of quotas is a queue beside the top quotas. In mode
+gpu-count, users share accelerators. Shares depend only on running plus pending requests, and not on which pods run now,
+so they are constant within a round.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,9 +22,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _MILLI = Fraction(1, 1000)
-"""Unit of rounding if some pod requests a fraction of a device."""
+"""Unit of rounding if any pod requests a fraction of a device."""
 NEVER = float("inf")
-"""Creation time of a queue without a quota object and without a job: it counts as the youngest."""
+"""Creation time of a queue that has neither a quota object nor a job: it counts as the youngest."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Shares(Generic[K, V]):
     """Shares of all queues or users."""
 
     exact: Mapping[K, V]
-    """Unrounded shares; in mode kai in whole units, because KAI-Scheduler's formula gives these."""
+    """Unrounded shares. In mode kai they are in whole units, because KAI-Scheduler's formula gives only these."""
     whole: Mapping[K, V]
     """Shares in whole units."""
 
@@ -44,7 +44,8 @@ UserShares = Shares[str, Rational]
 
 
 def oldest_jobs(whose: Callable[[PodInfo], K], pods: Iterable[PodInfo]) -> dict[K, float]:
-    """Returns queue or user -> creation of its oldest pod. The argument `whose` returns the queue or user of a pod.
+    """Returns queue or user -> creation time of its oldest pod. The argument `whose` returns the queue or user of a
+    pod.
 
     Running pods count, too. Otherwise placing a pod could change a share, and tenants would take capacity from each
     other in turn.
@@ -58,10 +59,10 @@ def oldest_jobs(whose: Callable[[PodInfo], K], pods: Iterable[PodInfo]) -> dict[
 
 
 def queue_ages(quotas: Quotas, oldest: Mapping[ShareQueue, float]) -> dict[ShareQueue, float]:
-    """Returns queue -> age, the oldest first; ties by name.
+    """Returns queue -> age, the oldest queue first; ties by name.
 
-    The age is the creation of the ElasticQuota, or of the oldest job for a user's queue, in seconds since the epoch.
-    oldest: queue -> creation of its oldest job.
+    The age is the creation time of the ElasticQuota, or of the oldest job for a user's queue, in seconds since the
+    epoch. oldest: queue -> creation time of its oldest job.
     """
     ages = {ShareQueue(name): quota.created for name, quota in quotas.tree.quotas.items()}
     for queue in (*quotas.queues, *quotas.queues_waiting):
@@ -93,12 +94,15 @@ def queue_shares(quotas: Quotas, config: Fairness, ages: Mapping[ShareQueue, flo
 
 
 def counts(quotas: Quotas, queue: ShareQueue, resource: str) -> bool:
-    """Returns True if a resource is counted for a queue: for a quota the keys of its max, for a user every resource."""
+    """Returns True if a resource is counted for a queue: for a quota if its max has the resource, for a user always."""
     return not queue.quota or resource in quotas.tree.quotas[queue.quota].max
 
 
 def _claims(quotas: Quotas, config: Fairness, queues: Sequence[ShareQueue], resource: str) -> list[Claim]:
-    """Returns the claims of queues for one resource, in the same order. A parent is given by its position."""
+    """Returns the claims of queues for one resource, in the same order.
+
+    The parent of a claim is given by its position.
+    """
     position = {queue.quota: i for i, queue in enumerate(queues) if queue.quota}
     held, waiting, every = quotas.queues, quotas.queues_waiting, quotas.tree.quotas
     claims = []
@@ -125,8 +129,8 @@ def _claims(quotas: Quotas, config: Fairness, queues: Sequence[ShareQueue], reso
 def user_shares(quotas: Quotas, config: Fairness, oldest: Mapping[str, float]) -> UserShares:
     """Returns the share of every user in mode gpu-count: accelerators by weight, without guarantee, limit or tree.
 
-    oldest: user -> creation of the oldest job. If a unit cannot be divided among equal users, the older user gets it,
-    then by name.
+    oldest: user -> creation time of the oldest job. If one unit is left for several equal users, the older user gets
+    it, then the naturally first name.
     """
     users = {*quotas.users_sharing, *quotas.users_waiting}
     order = sorted(users, key=lambda user: (oldest.get(user, NEVER), natural_key(user)))
@@ -144,12 +148,12 @@ def user_shares(quotas: Quotas, config: Fairness, oldest: Mapping[str, float]) -
 
 
 def _devices(amounts: Mapping[str, int]) -> Rational:
-    """Returns the accelerators of a sum over pods, in devices."""
+    """Returns the accelerators in the summed requests of pods, in devices."""
     return _cards(amounts.get(CARDS, 0))
 
 
 def _cards(hundredths: int) -> Rational:
-    """Returns hundredths of devices as devices."""
+    """Returns hundredths of a device as devices."""
     return hundredths // 100 if hundredths % 100 == 0 else Fraction(hundredths, 100)
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quota admission: checks a unit against the quotas of its pods and all their ancestors, before any node is searched.
 
-Each quota has two limits: its runtime (or max) for all pods, and its min for non-preemptible pods (quota-fairness.md
-5). The core of a gang, the members that it needs to start, is admitted as a whole. Of further members, a quota admits
-as many as fit; the placement problem gets the remaining amount as an `Allowance`. Limits are those of the round's
-snapshot; usage is that of the draft, which changes with every placement and eviction.
+Each quota has two limits: its runtime (or max) for all pods, and its min for non-preemptible pods
+(docs/rules/quota-fairness.md 5). The core of a gang, the members that it needs to start, is admitted as a whole. Of the
+other members, a quota admits as many as fit; the placement problem gets the remaining amount as an `Allowance`. Limits
+are those of the round's snapshot. Usage is that of the draft, which changes with every placement and eviction.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,8 +34,11 @@ REFUSING_QUOTA = "quotaName: "
 
 @dataclass(frozen=True, slots=True)
 class QuotaRefusal:
-    """A quota that does not admit a unit: the unit exceeds a limit (`limit_name`), a pod is in a parent quota, or the
-    quota's object cannot be read (`closed`). Amounts are those of exceeded resources; None if no limit is exceeded."""
+    """A quota that does not admit a unit, and the reason.
+
+    Either the unit exceeds a limit (`limit_name`), or a pod is in a parent quota, or the quota's object cannot be read
+    (`closed`). Amounts are those of the exceeded resources; None if no limit is exceeded.
+    """
 
     quota: str
     path: tuple[str, ...]
@@ -46,13 +49,14 @@ class QuotaRefusal:
     used: Mapping[str, int] | None = None
     request: Mapping[str, int] | None = None
     outside: Mapping[str, int] | None = None
-    """Amounts that pods in no quota use: they are subtracted from the total that quotas share. Only for a runtime."""
+    """Amounts that pods in no quota use, which reduce the total that quotas share. None unless a runtime is
+    exceeded."""
     gang: str = ""
     """Id of the GangGroup; empty for a plain pod."""
     needed: int = 0
     """Number of members that the gang needs to start."""
     remaining: int = 0
-    """Number of members of the gang that fit the quota."""
+    """Number of pending members of the gang that the quota could still admit."""
     closed: bool = False
     """True if the quota's object cannot be read."""
 
@@ -90,23 +94,26 @@ def _listed(amounts: Mapping[str, int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Gate:
-    """One limit of one quota, with the usage that counts for one unit."""
+class _QuotaLimit:
+    """One limit of one quota, with the usage that is compared with it for one unit."""
 
     quota: str
     limit_name: str
     limit: Mapping[str, int]
     used: Mapping[str, int]
     rigid: bool
-    """True if only non-preemptible pods count."""
+    """True if the limit counts only non-preemptible pods (min)."""
 
     def free(self, resource: str) -> int:
-        """Returns the amount that is left; negative if usage exceeds the limit already."""
+        """Returns the amount of a resource that is left; negative if usage exceeds the limit already."""
         return self.limit.get(resource, 0) - self.used[resource]
 
 
 class Admission:
-    """The limits of one round in one view (`capacity_view.py`). The caller passes the usage of the draft."""
+    """Checks units against the limits of a round, in one view of reservations (`capacity_view.py`).
+
+    The caller passes the draft's usage.
+    """
 
     def __init__(self, draft: Draft, settings: QuotaSettings, reservations: ReservationLedger) -> None:
         self.draft, self.reservations, self.view = draft, reservations, PLAIN
@@ -115,7 +122,7 @@ class Admission:
         self._demand = QuotaDemand(self.quotas)
 
     def of_view(self, view: View) -> "Admission":
-        """Returns the limits of the same round in another view."""
+        """Returns the same limits in another view of reservations."""
         made = copy(self)
         made.view, made.quota_amounts = view, self.quota_amounts
         return made
@@ -127,24 +134,25 @@ class Admission:
 
     @property
     def limits(self) -> Mapping[str, Amounts]:
-        """Quota -> maximum usage of its pods, for the keys of its max; without reserved amounts."""
+        """Quota -> resource of its max -> maximum usage, without regard to reservations."""
         return self._limits_with({})
 
     def admission_limits(self) -> Mapping[str, Amounts]:
-        """Returns the runtime limits for the admission of a new unit: those of `limits`, with reserved amounts.
+        """Returns the limits for the admission of a new unit: those of `limits`, changed by reserved amounts.
 
-        What is reserved for pods in the built-in quotas (system, default) is subtracted from the total before quotas
-        share it. With `guaranteeUsage`, reserved amounts count as used in every quota. A preemptor's view also
-        subtracts what this round has placed there, so that no pod is evicted for a unit that admission would reject.
+        Amounts reserved for pods in the built-in quotas (system, default) are subtracted from the total before quotas
+        share it. With `guaranteeUsage`, reserved amounts count as used in every quota. In the view of a preemptor,
+        usage of pods that this round has placed in built-in quotas is also subtracted; otherwise pods would be evicted
+        for a unit that admission then refuses.
         """
         if not self.quotas.tree.quotas or not self.settings.enable_runtime_quota:
             return self.limits
         return self._limits_with(self._reserved(), also=self._unplaced())
 
     def admission_limits_after(self, freed: Mapping[str, int], only: str = "") -> Mapping[str, Amounts]:
-        """Returns `admission_limits` as they are once pods in no quota have freed more (quota-fairness.md 4).
+        """Returns `admission_limits` as they would be if pods in no quota used less (docs/rules/quota-fairness.md 4).
 
-        freed: amounts by resource. only: the one resource to compute limits for; empty for all.
+        freed: resource -> amount by which they use less. only: the one resource to compute limits for; empty for all.
         """
         if not any(freed.values()) or not self.settings.enable_runtime_quota:
             return self.admission_limits()
@@ -156,11 +164,11 @@ class Admission:
         return self._limits_with(less[0] or {}, only, also=less[1])
 
     def limits_after(self, freed: Mapping[str, int]) -> Mapping[str, Amounts]:
-        """Returns the limits of the snapshot if pods in no quota used less. freed: amounts by resource, above 0."""
+        """Returns the limits of the snapshot if pods in no quota used less. freed: resource -> amount above 0."""
         return self._limits_with({DEFAULT_QUOTA: {r: -amount for r, amount in freed.items()}} if freed else {})
 
     def _reserved(self) -> Mapping[str, Amounts]:
-        """Returns quota -> amounts reserved in it in this view, beyond usage."""
+        """Returns quota -> amounts that are reserved in it in this view, in addition to usage."""
         view, ledger = self.view, self.reservations
         if view.placed:
             return ledger.committed_by_quota(without_terminating=view.without_terminating)
@@ -171,10 +179,10 @@ class Admission:
         )
 
     def _unplaced(self) -> Mapping[str, Amounts] | None:
-        """Returns the reserved amounts without placements of the round; None if one set of limits is enough.
+        """Returns the reserved amounts without placements of the round; None if this makes no difference.
 
         With `guaranteeUsage`, placements raise guarantees that the limits of the snapshot do not contain. A search for
-        victims respects the limits with and without them.
+        victims must respect both the limits with placements and the limits without them.
         """
         both = self.view.net and self.view.without_terminating and self.settings.guarantee_usage
         return self.reservations.reserved_by_quota(without_terminating=True) if both else None
@@ -182,12 +190,16 @@ class Admission:
     def _limits_with(
         self, promised: Mapping[str, Amounts], only: str = "", *, also: Mapping[str, Amounts] | None = None
     ) -> Mapping[str, Amounts]:
-        """Returns the limits of all quotas. promised: quota -> reserved amounts; negative ones raise the total. only:
-        the one resource to compute; empty for all. also: other reserved amounts; the smaller of both limits applies."""
+        """Returns the limits of all quotas.
+
+        promised: quota -> reserved amounts; negative amounts raise the total. only: the one resource to compute; empty
+        for all. also: other reserved amounts, for which the limits are computed, too; the smaller limit applies. None
+        for no others.
+        """
         if also is not None and also != promised:
             one, other = self._limits_with(promised, only), self._limits_with(also, only)
             return {q: {r: min(n, other[q][r]) for r, n in of.items()} for q, of in one.items()}
-        # without guaranteeUsage only reserved amounts of the built-in quotas have an effect: they reduce the total
+        # without `guaranteeUsage`, only amounts reserved in the built-in quotas have an effect: they reduce the total
         guarantees = self.settings.guarantee_usage
         if not guarantees:
             promised = {name: of for name, of in promised.items() if name in BUILT_IN_QUOTAS}
@@ -206,7 +218,8 @@ class Admission:
                 tree = self.quotas.tree.quotas
                 out = {q: {r: min(n, tree[q].max[r]) for r, n in of.items()} for q, of in out.items()}
             if promised and not guarantees:
-                # a smaller total must not raise a limit, although rounding may give its last unit to another quota
+                # a smaller total must not raise a limit, which could happen because rounding gives its last unit to
+                # another quota
                 most = self.limits
                 out = {
                     q: {r: n if off.get(r, 0) < 0 else min(n, most[q][r]) for r, n in of.items()}
@@ -217,25 +230,30 @@ class Admission:
 
     @property
     def lends(self) -> bool:
-        """True if runtimes are computed from other demand than that of the snapshot (`lend_runtimes.py`): then no limit
-        exceeds max, not even for usage that exceeds max already."""
+        """True if runtimes are computed with other demand than that of the snapshot (`lend_runtimes.py`).
+
+        Then no limit exceeds max, even if usage exceeds max already.
+        """
         return self.view.demand is not None
 
     # -- one unit -----------------------------------------------------------------------------------------------------
 
     def refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
-        """Returns the refusal of a unit if no core can be admitted; None if some core may be: if members differ,
-        another core than the lowest-ranked one may fit, which the allowances of the placement problem decide."""
+        """Returns the refusal of a unit if no core of it can be admitted; None if some core may be admitted.
+
+        If members differ, a core other than the lowest-ranked one may fit; the allowances of the placement problem
+        decide that.
+        """
         found = self.core_refusal(unit, use)
         if found is None or not found.limit_name or self._has_equal_cores(unit) or self._exceeds_a_limit(unit, use):
             return found
         return None
 
     def core_refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
-        """Returns the refusal of the lowest-ranked core of a unit; None if all quotas admit it.
+        """Returns the refusal of the lowest-ranked core of a unit; None if all quotas admit this core.
 
-        First a refusal because pods are in a parent quota or below an unreadable one. Else the first exceeded limit,
-        from the leaf up.
+        If pods are in a parent quota or below an unreadable quota, that is the refusal. Else it is the first exceeded
+        limit, from the leaf upwards.
         """
         for pod in unit.pending if self.quotas.tree.quotas else ():
             name = self.quotas.quota_of(pod)
@@ -247,51 +265,54 @@ class Admission:
         return next(self.core_refusals(unit, use), None)
 
     def core_refusals(self, unit: Unit, use: QuotaUse) -> Iterator[QuotaRefusal]:
-        """Yields a refusal for every limit that does not admit the lowest-ranked core, from each leaf up."""
+        """Yields a refusal for every limit that does not admit the lowest-ranked core, from each leaf upwards."""
         if not self.quotas.tree.quotas:
             return
         core = core_members(unit)
         for name in dict.fromkeys(self.quotas.quota_of(pod) for pod in core):
             path = self.quotas.tree.path(name)
             for at in reversed(path):
-                for gate in self._gates(at, use, unit):
-                    inside = self._counted(core, gate)
+                for quota_limit in self._limits_of(at, use, unit):
+                    inside = self._counted(core, quota_limit)
                     asked = total_charges(inside)
-                    over = [r for r in gate.used if 0 < asked.get(r, 0) > gate.free(r)]
+                    over = [r for r in quota_limit.used if 0 < asked.get(r, 0) > quota_limit.free(r)]
                     if inside and over:
-                        yield self._refusal_of(unit, gate, path, asked, over)
+                        yield self._refusal_of(unit, quota_limit, path, asked, over)
 
     def _refusal_of(
-        self, unit: Unit, gate: _Gate, path: tuple[str, ...], asked: Mapping[str, int], over: Sequence[str]
+        self, unit: Unit, quota_limit: _QuotaLimit, path: tuple[str, ...], asked: Mapping[str, int], over: Sequence[str]
     ) -> QuotaRefusal:
-        """Returns the refusal of a unit by one limit. over: the exceeded resources."""
+        """Returns the refusal of a unit by one limit. asked: requests of the core. over: the exceeded resources."""
         gang, needed, room = "", 0, 0
         if unit.is_gang:
             gang, needed = unit.group_id, max(1, sum(unit.need(g) for g in unit.gangs))
-            inside = self._counted(unit.pending, gate)
-            room = min(_number_fitting([pod.charged.get(r, 0) for pod in inside], gate.free(r)) for r in over)
+            inside = self._counted(unit.pending, quota_limit)
+            room = min(_number_fitting([pod.charged.get(r, 0) for pod in inside], quota_limit.free(r)) for r in over)
         return QuotaRefusal(
-            quota=gate.quota,
+            quota=quota_limit.quota,
             path=path,
-            limit_name=gate.limit_name,
-            limit={r: gate.limit.get(r, 0) for r in over},
-            used={r: gate.used[r] for r in over},
+            limit_name=quota_limit.limit_name,
+            limit={r: quota_limit.limit.get(r, 0) for r in over},
+            used={r: quota_limit.used[r] for r in over},
             request={r: asked.get(r, 0) for r in over},
-            outside=self._use_outside_quotas(gate, over),
+            outside=self._use_outside_quotas(quota_limit, over),
             gang=gang,
             needed=needed,
             remaining=room,
         )
 
-    def _use_outside_quotas(self, gate: _Gate, over: Iterable[str]) -> Mapping[str, int]:
-        """Returns the amounts above 0 that pods in no quota use. Empty unless the limit is a runtime of the default
-        tree, because only that total is reduced by them."""
-        if gate.limit_name != "runtime" or self.quotas.tree.quotas[gate.quota].tree_id:
+    def _use_outside_quotas(self, quota_limit: _QuotaLimit, over: Iterable[str]) -> Mapping[str, int]:
+        """Returns the amounts above 0 that pods in no quota use.
+
+        Empty unless the limit is a runtime of the default tree, because these amounts reduce only the total of that
+        tree.
+        """
+        if quota_limit.limit_name != "runtime" or self.quotas.tree.quotas[quota_limit.quota].tree_id:
             return {}
         held = [self.quotas.own_used.get(name, {}) for name in BUILT_IN_QUOTAS]
         return {r: amount for r in over if (amount := sum(of.get(r, 0) for of in held))}
 
-    def _gates(self, name: str, use: QuotaUse, unit: Unit) -> list[_Gate]:
+    def _limits_of(self, name: str, use: QuotaUse, unit: Unit) -> list[_QuotaLimit]:
         """Returns the two limits of a quota: for all pods, and for non-preemptible pods."""
         quota = self.quotas.tree.quotas[name]
         limit_name = "runtime" if self.settings.enable_runtime_quota else "max"
@@ -299,21 +320,24 @@ class Admission:
         used = {r: kept.used(name, r) for r in quota.max}
         rigid = {r: kept.rigid_used(name, r) for r in quota.max}
         return [
-            _Gate(name, limit_name, self.admission_limits()[name], used, rigid=False),
-            _Gate(name, "min", quota.min, rigid, rigid=True),
+            _QuotaLimit(name, limit_name, self.admission_limits()[name], used, rigid=False),
+            _QuotaLimit(name, "min", quota.min, rigid, rigid=True),
         ]
 
     def _use_with_reservations(self, unit: Unit, use: QuotaUse) -> QuotaUse:
-        """Returns usage with the reservations that are closed to a unit. If the unit searches for victims or has a
-        nomination, reserved amounts count less what terminating pods free."""
+        """Returns the usage including the reservations that are closed to a unit.
+
+        If the unit searches for victims or has a nomination, amounts that terminating pods free are subtracted from the
+        reserved amounts.
+        """
         net = self.view.net or any(pod.nominated_node for pod in unit.pending)
         return self.reservations.use(unit, use, net=net)
 
-    def _counted(self, pods: Iterable[PodInfo], gate: _Gate) -> list[PodInfo]:
+    def _counted(self, pods: Iterable[PodInfo], quota_limit: _QuotaLimit) -> list[PodInfo]:
         """Returns the pods that a limit counts: those in the quota or below it; for min only non-preemptible pods."""
         tree, quotas = self.quotas.tree, self.quotas
-        inside = [pod for pod in pods if gate.quota in tree.path(quotas.quota_of(pod))]
-        return [pod for pod in inside if pod.owner.rigid] if gate.rigid else inside
+        inside = [pod for pod in pods if quota_limit.quota in tree.path(quotas.quota_of(pod))]
+        return [pod for pod in inside if pod.owner.rigid] if quota_limit.rigid else inside
 
     def _has_equal_cores(self, unit: Unit) -> bool:
         """Returns True if all possible cores of the unit have equal requests."""
@@ -325,12 +349,13 @@ class Admission:
         return all(self._kinds(gang.pending) <= 1 for gang in chosen)
 
     def _kinds(self, pods: Iterable[PodInfo]) -> int:
-        """Returns the number of different pods, as far as quotas distinguish them."""
+        """Returns the number of pods that differ for quotas: by quota, requests and preemptibility."""
         quota_of = self.quotas.quota_of
         return len({(quota_of(pod), pod.owner.rigid, *sorted(pod.charged.items())) for pod in pods})
 
     def _exceeds_a_limit(self, unit: Unit, use: QuotaUse) -> bool:
-        """Returns True if every core exceeds some limit: even members with the smallest requests of a resource do."""
+        """Returns True if every core exceeds some limit, even with the members of the smallest requests of the
+        resource."""
         for pod_keys, resource, room in self._amounts_left(unit, use):
             least = 0
             for gang in unit.gangs:
@@ -343,23 +368,23 @@ class Admission:
     def _amounts_left(self, unit: Unit, use: QuotaUse) -> Iterator[tuple[set[str], str, int]]:
         """Yields (keys of the pending pods that a limit counts, resource, amount left) for every limit and resource.
 
-        The amount is at least 0, so that pods without a request of the resource are not refused.
+        The amount left is at least 0, so that pods that do not request the resource are not refused.
         """
         first = {pod.shape: pod for pod in unit.pending}  # pods of one shape are in one quota
         names = {at for pod in first.values() for at in self.quotas.tree.path(self.quotas.quota_of(pod))}
         for name in sorted(names):
-            for gate in self._gates(name, use, unit):
-                pod_keys = {pod.key for pod in self._counted(unit.pending, gate)}
-                for resource in gate.used if pod_keys else ():
-                    yield pod_keys, resource, max(0, gate.free(resource))
+            for quota_limit in self._limits_of(name, use, unit):
+                pod_keys = {pod.key for pod in self._counted(unit.pending, quota_limit)}
+                for resource in quota_limit.used if pod_keys else ():
+                    yield pod_keys, resource, max(0, quota_limit.free(resource))
 
     # -- placement problem --------------------------------------------------------------------------------------------
 
     def allowances(self, unit: Unit, numbers: Mapping[bytes, int], use: QuotaUse) -> tuple[Allowance, ...]:
         """Returns the limits of quotas that a placement of the unit might exceed, for the placement problem.
 
-        numbers: shape of a pod -> number of the shape in the problem. Pods of one shape are in one quota, and all or
-        none of them are non-preemptible.
+        numbers: shape of a pod -> index of the shape in the problem. All pods of a shape are in the same quota, and
+        either all or none are non-preemptible.
         """
         if not self.quotas.tree.quotas:
             return ()
@@ -371,7 +396,7 @@ class Admission:
                 if pod.key in pod_keys:
                     amounts[numbers[shape]] = pod.charged_alone.get(resource, 0)
             shared = (one.claimed.with_others.get(resource, 0) for one in unit.pending if one.key in pod_keys)
-            room = max(0, left - sum(shared))  # a claim of several members counts once, whichever are placed
+            room = max(0, left - sum(shared))  # a claim of several members counts once
             if sum(amounts[numbers[pod.shape]] for pod in unit.pending) > room:
                 out[Allowance(room, tuple(amounts))] = None
         return tuple(out)
@@ -389,7 +414,7 @@ def core_members(unit: Unit) -> tuple[PodInfo, ...]:
 
 
 def _number_fitting(amounts: list[int], free: int) -> int:
-    """Returns how many of the amounts fit, the smallest first."""
+    """Returns the number of amounts that fit, if the smallest are added first."""
     count = 0
     for amount in sorted(amounts):
         free -= amount

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runtime of every ElasticQuota: the amount that it may use now.
 
-A runtime is the quota's min as far as requested, plus a part by weight of what other quotas do not request (water
-filling, quota-fairness.md 4). It is computed for each resource, level by level from the top of the tree: siblings share
-out their parent's runtime. A quota takes part in the resources that its max names. Rounding follows Koordinator, so
-that amounts stay the same after a migration.
+A runtime is the quota's min as far as requested, plus a part by weight of the amounts that other quotas do not request
+(water filling, docs/rules/quota-fairness.md 4). It is computed for each resource separately, level by level from the
+top of the tree: siblings share out their parent's runtime. A quota takes part in the resources that its max names.
+Rounding follows Koordinator, so that amounts stay the same after a migration.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,17 +21,17 @@ from koordpy.quota.quota_tree import TOP, QuotaNode
 class QuotaAmounts:
     """Request, usage and runtime of one quota, by resource.
 
-    For a quota the resources are the keys of its max; for a built-in quota all that pods request.
+    The resources are those that its max names; for a built-in quota, all resources that pods request.
     """
 
     name: str
     request: Amounts
-    """Requests of running and pending pods in the quota and below it; each child counts up to its max. At least min
-    for a quota that does not lend."""
+    """Requests of running and pending pods in the quota and below it; each child counts at most its max. For a quota
+    that does not lend, it is at least min."""
     used: Amounts
     """Requests of assigned pods in the quota and below it."""
     rigid_used: Amounts
-    """The non-preemptible part of `used`."""
+    """The part of `used` by non-preemptible pods."""
     runtime: Amounts = field(default_factory=dict)
     """The amount that the quota may use now; empty for a built-in quota."""
     allocated: Amounts = field(default_factory=dict)
@@ -41,17 +41,17 @@ class QuotaAmounts:
 
     @property
     def over(self) -> Amounts:
-        """Amount by which usage exceeds the runtime, by resource; empty if usage is within it."""
+        """Resource -> usage above the runtime; empty if usage is within it."""
         return {r: self.used[r] - most for r, most in self.runtime.items() if self.used[r] > most}
 
 
 def quota_amounts(
     quotas: Quotas, settings: QuotaSettings, promised: Mapping[str, Amounts] | None = None, only: str = ""
 ) -> dict[str, QuotaAmounts]:
-    """Returns the `QuotaAmounts` of every quota in natural name order.
+    """Returns the `QuotaAmounts` of every quota in natural order of names.
 
-    promised: quota -> amounts reserved in it, which `guaranteeUsage` counts as used. only: the one resource to compute;
-    empty for all.
+    promised: quota -> amounts reserved in it, which count as used with `guaranteeUsage`. only: the one resource to
+    compute; empty for all.
     """
     tree = quotas.tree
     per: dict[str, _Level] = {}
@@ -92,7 +92,7 @@ def all_quota_amounts(quotas: Quotas, settings: QuotaSettings) -> dict[str, Quot
 
 
 def limits(amounts: Mapping[str, QuotaAmounts], quotas: Quotas, settings: QuotaSettings) -> dict[str, Amounts]:
-    """Returns quota -> maximum usage for the keys of its max: the runtime, or max if runtimes are off."""
+    """Returns quota -> resource of its max -> maximum usage: the runtime, or max if runtimes are off."""
     if settings.enable_runtime_quota:
         return {name: amounts[name].runtime for name in quotas.tree.quotas}
     return {name: quota.max for name, quota in quotas.tree.quotas.items()}
@@ -101,11 +101,11 @@ def limits(amounts: Mapping[str, QuotaAmounts], quotas: Quotas, settings: QuotaS
 def overdue(
     quotas: Quotas, amounts: Mapping[str, QuotaAmounts], settings: QuotaSettings, *, now: float
 ) -> dict[str, Amounts]:
-    """Returns quota -> amounts to give back by resource, in natural name order.
+    """Returns the overdue quotas: quota -> resource -> amount to give back, in natural order of names.
 
-    These are quotas with usage above their runtime for `delayEvictTime` without a break. The condition OverUsed of the
-    ElasticQuota says since when; with a delay of 0 no condition is needed. Empty unless `monitorAllQuotas` is on and
-    runtimes are enabled. now: seconds since the epoch.
+    A quota is overdue if its usage has been above its runtime without interruption for `delayEvictTime`. The start of
+    that time is in the condition OverUsed of the ElasticQuota; with a delay of 0 no condition is needed. Empty unless
+    `monitorAllQuotas` is on and runtimes are enabled. now: seconds since the epoch.
     """
     if not (settings.monitor_all_quotas and settings.enable_runtime_quota):
         return {}
@@ -119,7 +119,7 @@ def overdue(
 
 
 class _Level:
-    """Runtimes of one resource over the whole tree. Each mapping is by name of a quota."""
+    """Runtimes of one resource over the whole tree. Each mapping has names of quotas as keys."""
 
     def __init__(self, quotas: Quotas, settings: QuotaSettings, resource: str, promised: Mapping[str, Amounts]) -> None:
         self.quotas, self.reserved = quotas, promised
@@ -136,11 +136,11 @@ class _Level:
             self._share(tops, total)
 
     def _lends(self, quota: QuotaNode) -> bool:
-        """Returns True if other quotas may use the min that a quota does not request."""
+        """Returns True if other quotas may use the part of the quota's min that it does not request."""
         return quota.lends and not self.settings.guarantee_usage
 
     def _add_request(self, quota: QuotaNode) -> None:
-        """Computes request and guarantee of a quota, after those of its children.
+        """Computes request and guarantee of a quota. Its children must be computed before.
 
         Pods directly in a quota with children count as well. A quota that does not lend requests at least its min.
         """
@@ -164,8 +164,8 @@ class _Level:
     def _totals(self) -> dict[str, int]:
         """Returns tree-id -> total that the top quotas with this tree-id share.
 
-        A tree with an id has the totals of its top quotas (annotation total-resource, else min). The default tree, with
-        an empty id, has the rest of the cluster without usage of the built-in quotas, at least 0.
+        A tree with an id has the sum of the totals of its top quotas (annotation total-resource, else min). The default
+        tree, with an empty id, has the rest of the cluster, less usage of the built-in quotas, at least 0.
         """
         tree, resource = self.quotas.tree, self.resource
         totals: dict[str, int] = {}
@@ -184,12 +184,13 @@ class _Level:
         todo = [(names, total)]
         for siblings, amount in todo:
             self._siblings([name for name in siblings if name in self.request], amount)
-            # below a quota that does not count the resource, children that count it share its part
+            # a quota that does not count the resource passes its part on to the children that count it
             children = self.quotas.tree.children
             todo += [(children[name], self.runtime.get(name, amount)) for name in siblings if name in children]
 
     def _siblings(self, names: list[str], total: int) -> None:
-        """Gives each sibling its min as far as requested (steps 1 and 2); `_distribute` shares out the rest.
+        """Gives each sibling its min as far as requested (steps 1 and 2 of quota-fairness.md 4), then distributes the
+        rest.
 
         If the mins exceed the total, they are scaled down in proportion (`enableMinQuotaScale`).
         """
@@ -209,9 +210,10 @@ class _Level:
         self._distribute(sharing, total - sum(self.runtime[name] for name in names))
 
     def _distribute(self, sharing: list[str], rest: int) -> None:
-        """Shares out the rest by weight, in whole units (steps 3 and 4).
+        """Shares out the rest by weight, in whole units (steps 3 and 4 of quota-fairness.md 4).
 
-        A quota with enough drops out, and its excess is shared again. sharing: the quotas that request more.
+        A quota that gets all that it requests drops out, and its excess is shared again. sharing: the quotas that
+        request more.
         """
         quotas = self.quotas.tree.quotas
         while rest > 0 and sharing:

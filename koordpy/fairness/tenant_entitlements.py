@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entitlements: what each tenant may use before other tenants may reclaim from it.
+"""Entitlements: the amounts that each tenant may use before other tenants may reclaim from it.
 
-One interface (`Entitlements`) for two kinds, so that the rules of preemption need not know which one they apply
-(preemption.md 3.2 and 3.3, quota-fairness.md 3):
+There are two kinds with one interface (`Entitlements`), so that the rules of preemption need not distinguish them
+(docs/rules/preemption.md 3.2 and 3.3, quota-fairness.md 3):
 
-- `Mins`: tenants are ElasticQuotas, entitled to their min.
-- Fair shares by fairness mode: in gpu-count the tenants are users, and accelerators are counted in hundredths. In exact
-  and kai the tenants are queues in a tree, and every shared resource is counted.
+- `Mins`: tenants are ElasticQuotas, and are entitled to their min.
+- Fair shares, by fairness mode. In gpu-count, tenants are users, and accelerators are counted in hundredths. In exact
+  and kai, tenants are queues in a tree, and every shared resource is counted.
 """
 
 from abc import ABC, abstractmethod
@@ -36,17 +36,19 @@ ACCELERATORS = "accelerators"
 Tenant = ShareQueue
 """A quota, a user or a queue."""
 Path = tuple[Tenant, ...]
-"""A tenant and those above it, from the top down."""
+"""A tenant preceded by the tenants above it, from the top down."""
 
 
 class Entitlements(ABC):
-    """Entitlements of one kind.
+    """The entitlements of all tenants, of one kind (mins, or fair shares).
 
-    Amounts are hundredths of a device for `ACCELERATORS`, else the units of requests (milli-cores of cpu, whole units).
+    Amounts are in hundredths of a device for `ACCELERATORS`, else in the units of requests (milli-cores of cpu, whole
+    units).
     """
 
     pod_by_pod = False
-    """True if each pod of a preemptor counts in its own tenants, rather than in those of the first pod."""
+    """True if each pod of a preemptor counts in its own tenants. False if all its pods count in those of the first
+    pod."""
 
     @abstractmethod
     def path(self, pod: PodInfo) -> Path:
@@ -62,18 +64,19 @@ class Entitlements(ABC):
 
     @abstractmethod
     def use(self, use: QuotaUse, tenant: Tenant, resource: str) -> int:
-        """Returns the usage of a resource by a tenant's pods, including tenants below it. use: the usage to read."""
+        """Returns the amount of a resource that pods of a tenant, and of tenants below it, use. use: the usage to read
+        from."""
 
     @abstractmethod
     def share(self, tenant: Tenant, resource: str) -> Fraction | int:
-        """Returns the entitlement of a tenant, in whole units of the resource."""
+        """Returns the entitlement of a tenant, rounded to whole units of the resource."""
 
     def exact(self, tenant: Tenant, resource: str) -> Fraction | int:
         """Returns the entitlement of a tenant, unrounded."""
         return self.share(tenant, resource)
 
     def resources(self, tenant: Tenant) -> list[str]:
-        """Returns the resources of which a tenant has a share, sorted by name; for display."""
+        """Returns the resources of which a tenant has a share, sorted by name; for messages."""
         return []
 
 
@@ -141,7 +144,7 @@ class _Users(Entitlements):
         return use.user(tenant.user, CARDS)
 
     def share(self, tenant: Tenant, resource: str) -> Fraction:
-        """Returns the share of a user in whole devices, as hundredths."""
+        """Returns the share of a user, rounded to whole devices, in hundredths of a device."""
         return Fraction(self.shares.whole.get(tenant.user, 0)) * 100
 
     def exact(self, tenant: Tenant, resource: str) -> Fraction:
@@ -173,7 +176,7 @@ class _Queues(Entitlements):
         return sorted(self.shares.whole.get(tenant, {}))
 
     def use(self, use: QuotaUse, tenant: Tenant, resource: str) -> int:
-        """Returns the usage of a queue; for a quota with everything below it."""
+        """Returns the usage of a queue; for a quota, including all tenants below it."""
         return use.queue(tenant, resource)
 
     def share(self, tenant: Tenant, resource: str) -> Fraction:
@@ -186,13 +189,13 @@ class _Queues(Entitlements):
 
 
 def usage_above(use: int, share: Fraction | int) -> int:
-    """Returns the usage beyond a share, rounded up; 0 or less if usage is within the share.
+    """Returns the usage above a share, rounded up; 0 or less if usage is within the share.
 
-    Usage stays above the share as long as less than this amount is evicted.
+    While less than this amount is evicted, usage stays above the share.
     """
     return ceil(use - share)
 
 
 def evictable_amount(use: int, share: Fraction | int) -> int:
-    """Returns how much may be evicted without falling below min(use, share)."""
+    """Returns the amount that may be evicted without going below min(use, share)."""
     return max(0, floor(use - share))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The entry of the planner: `plan_round` plans the pending pods of one snapshot.
 
-The live scheduler, `simulate`, `explain` and the tests all call it. The same Snapshot and configuration give the same
-RoundPlan. Between calls only state that depends on the nodes alone is cached (`PlannerCache`). Sources: gang-network.md
-sections 2, 6 and 8; simulate.md 2.
+The live scheduler, `simulate`, `explain` and the tests call this one function. Equal snapshots and equal configuration
+give equal plans. Between calls, only state that depends on nodes alone is cached (`PlannerCache`). Sources:
+docs/rules/gang-network.md 2, 6 and 8; simulate.md 2.
 """
 
 from collections.abc import Sequence
@@ -42,20 +42,20 @@ def plan_round(
 
     only: ids of the units that are due; None for all. evict: True if pods may be evicted for units without capacity, as
     far as the configuration allows. ways: the ways of choosing victims that are tried. budget: the time limit of the
-    round, None for no limit; units that it leaves undecided are the plan's `deferred`. watch: an observer of one
-    pending pod, which gets the decision on that pod with the round state; None for none.
+    round, None for no limit; units that it leaves undecided are in the plan's `deferred`. watch: an observer of one
+    pending pod, which receives the decision on that pod with the round state; None for no observer.
 
-    The plan reports all gangs of the snapshot; with `only`, those of the units tried.
+    The plan reports all gangs of the snapshot; with `only`, the gangs of the units that were tried.
     """
     config = config or KoordpyConfiguration()
-    if budget is None:  # the same input gives the same plan, however busy the machine
+    if budget is None:  # without a budget, the plan must not depend on the speed of the machine
         config = changed(config, solver=changed(config.solver, wall_time_watchdog=OFFLINE_WATCHDOG_SECONDS))
     context = RoundContext(
         RoundState(Draft(snapshot), config, planner_cache),
         only=only,
         ways=ways if evict else (),
         gives_back=budget is None or budget.gives_back,
-        # backfill must try the whole queue: only then is it known which units may use capacity reserved for the first
+        # backfill must try the whole queue, to find out which units may use capacity that is reserved for the first one
         budget=None if config.queue.backfill else budget,
         watch=watch,
     )
@@ -69,7 +69,7 @@ def plan_round(
 
 
 def _report(context: RoundContext) -> RoundPlan:
-    """Returns the plan of the round after all actions, and passes the decision on the watched pod to the observer."""
+    """Returns the plan of the round after all actions. Passes the decision on the watched pod to the observer."""
     withheld = context.withheld
     outcomes = [one for one in context.outcomes if context.is_due(one.unit)]
     plan = report_round(

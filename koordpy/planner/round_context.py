@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of one round, which its actions share: what is requested, the cluster, and the decisions so far.
+"""The state of one round, which its actions share: the units that are due, the cluster, and the decisions so far.
 
-An action (`actions`) reads the outcomes of the actions before it, changes the draft in `round_state`, and adds
-outcomes, evictions, rejected plans and warnings. The report of the round is made from these alone.
+An action (`actions`) reads the outcomes of earlier actions, changes the draft in `round_state`, and adds outcomes,
+evictions, rejected plans and warnings. The report of the round is made from this object only.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from koordpy.preemption.selection.preemption_names import Way
 
 @dataclass(eq=False)
 class RoundContext:
-    """The state of one round. Valid until `close`."""
+    """The state of one round, and the attempts to place units in it. Not usable after `close`."""
 
     round_state: RoundState
     """The snapshot, its draft with all decisions so far, and the configuration."""
@@ -36,26 +36,26 @@ class RoundContext:
     ways: Sequence[Way] = ()
     """Ways of choosing victims; empty for a round without evictions."""
     gives_back: bool = True
-    """True if units of quotas above their runtime may be evicted in this round."""
+    """True if this round may evict units of quotas above their runtime."""
     budget: PlanningBudget | None = None
     """Limit of the planning time; None for no limit."""
     watch: Watch[Any] | None = None
-    """An observer that gets the decision on one pending pod, with the round state; None for none."""
+    """An observer that receives the decision on one pending pod, with the round state; None for no observer."""
     outcomes: list[UnitOutcome] = field(default_factory=list)
     """Outcomes of the units tried so far, in the order of their turns."""
     evictions: list[Eviction] = field(default_factory=list)
-    """Evictions for no unit of the round: by quotas that give back, of stale gangs, and of hurt members."""
+    """Evictions that are for no unit of the round: by quotas that give back, of stale gangs, and of hurt members."""
     rejected: list[RejectedPlan] = field(default_factory=list)
-    """Plans of actions that their check rejected; rejected plans of units are in `outcomes`."""
+    """Plans of actions that the independent check rejected; rejected plans of units are in `outcomes`."""
     warnings: list[tuple[str, str]] = field(default_factory=list)
     """(object such as Node/n1, text) to report."""
     policies: Sequence[QueuePolicy] = ()
     """Policies that reserve capacity; empty before units are tried, and if no policy applies."""
     followers: list[int] = field(default_factory=list)
-    """Positions in `outcomes` of plain pods without capacity, if a later placement may satisfy their affinity or
+    """Positions in `outcomes` of plain pods that lack capacity, if a later placement may satisfy their affinity or
     spread."""
     bound: BoundedRound | None = None
-    """The limit of the planning time; None before units are tried, and without a limit."""
+    """Limits the planning time; None before units are tried, and for a round without a limit."""
     _preemptor: PreemptionSearch | None = None
     """Cache of `preemptor`."""
 
@@ -78,13 +78,12 @@ class RoundContext:
         return bool(self.ways)
 
     def is_due(self, unit: Unit) -> bool:
-        """Returns True if the round is to try a unit."""
+        """Returns True if the round must try a unit."""
         return self.only is None or unit.id in self.only
 
     @property
     def defers(self) -> bool:
-        """True in an ordinary live round: units that need victims, units to move, or the solver are left to a
-        search."""
+        """True in an ordinary live round. Units that need victims, moves or the solver are then left to a search."""
         return self.budget is not None and not self.budget.searches
 
     @property
@@ -96,12 +95,12 @@ class RoundContext:
 
     @property
     def not_minimal(self) -> Sequence[str]:
-        """Units with a valid plan that evicts more pods than it needs."""
+        """Ids of units with a valid plan that evicts more pods than needed."""
         return self._preemptor.not_minimal if self._preemptor is not None else ()
 
     @property
     def withheld(self) -> Reservation | None:
-        """Capacity that is withheld for a promised start; None without a promise."""
+        """Capacity that is withheld for a promised start; None if no start is promised."""
         return next((found for policy in self.policies if (found := policy.withheld) is not None), None)
 
     @property
@@ -112,28 +111,29 @@ class RoundContext:
     # --- conditions of actions ----------------------------------------------------------------------------------------
 
     def has_overuse_check(self) -> bool:
-        """Returns True if the action `give_back_overuse` runs: quotas above their runtime give back in this round."""
+        """Returns True if the action `give_back_overuse` runs: quotas above their runtime must give back in this
+        round."""
         return self.evicts and self.gives_back and self.round_state.config.quota.monitor_all_quotas
 
     def has_followers(self) -> bool:
-        """Returns True if a later placement may have satisfied the affinity or spread of a plain pod."""
+        """Returns True if there are followers: plain pods that a later placement may have made fit."""
         return bool(self.followers)
 
     def has_loans(self) -> bool:
-        """Returns True if a quota's runtime refused a unit, and no start is promised."""
+        """Returns True if a quota's runtime refused a unit, and no start is promised to any unit."""
         return any(map(is_refused_by_runtime, self.outcomes)) and not self.has_promise
 
     def has_bound_gangs(self) -> bool:
-        """Returns True if a gang may have lost members, because some of its members run, and pods may be evicted."""
+        """Returns True if gangs have running members, so that a gang may be stale, and if pods may be evicted."""
         return self.evicts and any(pod.bound for some in self.round_state.snapshot.members.values() for pod in some)
 
     def has_broken_units(self) -> bool:
-        """Returns True if a gang that runs with too few members was tried without success, and pods may be evicted."""
+        """Returns True if a broken gang was tried without success, and if pods may be evicted."""
         waiting = (one.unit for one in self.outcomes if isinstance(one, WaitingUnit) and one.unit.bound_any)
         return self.evicts and any(is_broken(unit.gangs) for unit in waiting)
 
     def has_hurt_members(self) -> bool:
-        """Returns True if pods that use unhealthy devices may be moved, and there are some."""
+        """Returns True if there are pods that use unhealthy devices, and if they may be moved."""
         moves = self.evicts and self.round_state.config.repair.sick_devices == "evict"
         return moves and bool(sick_holders(self.round_state.snapshot))
 
@@ -145,21 +145,21 @@ class RoundContext:
         return self.bound is not None and self.bound.ended
 
     def take_turn(self, unit: Unit) -> None:
-        """Records that a unit is the next of the queue."""
+        """Records that a unit is next in the queue."""
         if self.bound is not None:
             self.bound.take_turn(unit)
 
     def attempt(self, unit: Unit) -> UnitOutcome:
-        """Tries a unit in its turn, or defers it."""
+        """Tries the unit that is next in the queue, or defers it if its tenant has no planning time left."""
         reason = self.bound.deferral(unit) if self.bound is not None else None
         if reason is not None:
             return DeferredUnit(Attempt(unit, Proof.UNKNOWN), reason)
         return self._timed(unit, self.place)
 
     def attempt_in_free_capacity(self, unit: Unit, round_state: RoundState) -> UnitOutcome:
-        """Tries a unit even if no time is left. No pod is evicted for it.
+        """Tries a unit without evicting pods, even if no planning time is left.
 
-        round_state: that of the round, possibly in another view (other demand for runtimes).
+        round_state: that of the round, or a copy with other demand for runtimes.
         """
 
         def place(unit: Unit) -> UnitOutcome:
@@ -174,14 +174,14 @@ class RoundContext:
         return self._timed(unit, attempt)
 
     def _timed(self, unit: Unit, plan: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
-        """Plans a unit, and charges the time to its tenant if the round has a limit."""
+        """Plans a unit, and charges the time to its tenant if the round has a time limit."""
         if self.bound is None:
             return plan(unit)
         began = self.bound.start()
         return self.bound.charge(unit, plan(unit), began)
 
     def place(self, unit: Unit) -> UnitOutcome:
-        """Tries a unit under the policies of the round. Each policy wraps the attempt of the policies before it."""
+        """Tries a unit under all policies of the round. Each policy wraps the attempt of the policies before it."""
         self._note(unit)
         attempt = self._place
         for policy in self.policies:
@@ -194,6 +194,6 @@ class RoundContext:
         return plan_unit(unit, self.round_state, preemptor, defers=self.defers)
 
     def _note(self, unit: Unit) -> None:
-        """Informs the observer that a unit is tried next."""
+        """Tells the observer that a unit is tried next."""
         if self.watch is not None:
             self.watch.note_unit(unit, self.round_state)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The actions of a round, in their order."""
+"""The actions of a round, in the order in which they run."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Action(NamedTuple):
     run: Callable[[RoundContext], None]
     """Runs the step on the context."""
     applies: Callable[[RoundContext], bool] | None = None
-    """Returns False for a round in which the action has nothing to do; None for an action that runs in every round."""
+    """Returns False if the action has nothing to do in a round. None for an action that runs in every round."""
 
 
 ACTIONS: tuple[Action, ...] = (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tries the pending units in queue order: the main action of a round.
 
-Units of one equivalence class that lack capacity share the outcome of the first of them. Policies reserve capacity for
-units at the head of the queue (`planner/queue/queue_policy.py`).
+If a unit lacks capacity, later units of the same equivalence class get its outcome without an attempt. Policies reserve
+capacity for units at the head of the queue (`planner/queue/queue_policy.py`).
 """
 
 from collections.abc import Hashable, Mapping
@@ -26,11 +26,11 @@ from koordpy.planner.round_context import RoundContext
 from koordpy.preemption.search.stale_gangs import possibly_stale_gangs
 
 Failures = Mapping[Hashable, WaitingUnit | DeferredUnit]
-"""Equivalence class -> the outcome of the first of its units, which lacks capacity or was deferred to a search."""
+"""Equivalence class -> the outcome of its first unit that lacked capacity or was deferred to a search."""
 
 
 def allocate(context: RoundContext) -> None:
-    """Gives each due unit its turn, and adds its outcome to the context."""
+    """Tries each due unit in queue order, and adds its outcome to the context."""
     # the queue, the policies that reserve capacity for its head, and the limit of the planning time
     round_state, outcomes = context.round_state, context.outcomes
     units = queued_units(context)
@@ -39,7 +39,7 @@ def allocate(context: RoundContext) -> None:
     if context.budget is not None:
         due = (unit for unit in units if context.is_due(unit))
         context.bound = BoundedRound(round_state, context.budget, due)
-    # each unit in turn; a unit of a class that has failed already shares its outcome without an attempt
+    # each unit in turn; a unit of a class with a known failure gets that outcome without an attempt
     failures: dict[Hashable, WaitingUnit | DeferredUnit] = {}
     for unit in queue:
         if not is_tried(unit, context):
@@ -56,7 +56,7 @@ def allocate(context: RoundContext) -> None:
         if isinstance(outcome, PlacedUnit):
             queue.placed()
         elif key is not None and holds_for_class(outcome):
-            # a follower may fit after a later placement (`retry_followers.py`), so its failure is not shared
+            # a later placement may make a follower fit (`retry_followers.py`), so its failure is not shared
             if unit.plain is not None and outcome.refusal is None and round_state.of(unit.plain).follows:
                 context.followers.append(len(outcomes) - 1)
             else:
@@ -64,9 +64,9 @@ def allocate(context: RoundContext) -> None:
 
 
 def queued_units(context: RoundContext) -> list[Unit]:
-    """Returns the due units, and further units for which capacity may have to be reserved.
+    """Returns the due units, and other units for which a policy may have to reserve capacity.
 
-    With backfill these are all pending units; otherwise units that may be starving.
+    With backfill the other units are all pending units, otherwise units that may be starving.
     """
     groups, only, config = context.round_state.groups, context.only, context.round_state.config
     if only is None or config.queue.backfill:
@@ -79,7 +79,7 @@ def queued_units(context: RoundContext) -> list[Unit]:
 
 
 def order_units(units: list[Unit], context: RoundContext) -> UnitOrder:
-    """Returns the queue of the round."""
+    """Returns the units in the order in which the round tries them."""
     snapshot, config = context.round_state.snapshot, context.round_state.config
     use = context.round_state.draft.quotas
     return UnitOrder(units, use=use, pods=snapshot.pods.values(), config=config.fairness, now=snapshot.now)
@@ -106,7 +106,7 @@ def policies_of(queue: UnitOrder, context: RoundContext) -> list[QueuePolicy]:
 def is_tried(unit: Unit, context: RoundContext) -> bool:
     """Returns True if the round tries a unit: it is due, or a policy demands it.
 
-    A policy may reserve capacity for a unit here even if the unit is not tried.
+    The policy may also reserve capacity for the unit in this call.
     """
     if context.is_due(unit):
         return True
@@ -114,9 +114,9 @@ def is_tried(unit: Unit, context: RoundContext) -> bool:
 
 
 def failure_key(unit: Unit, failures: Failures, context: RoundContext) -> Hashable | None:
-    """Returns the key of the equivalence class with which a unit shares a failure; None if it shares none."""
+    """Returns the key of the unit's equivalence class; None if the unit cannot share a failure with other units."""
     if context.is_cut and not failures:
-        return None  # few units are tried from here on, and none of them has a known outcome
+        return None  # only a few more units are tried, and no known failure applies to them
     key = equivalence_class(unit, context.round_state)
     for policy in context.policies if key is not None else ():
         key = policy.extend_key(unit, key)

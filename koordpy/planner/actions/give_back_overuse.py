@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evicts units of quotas that have used more than their runtime for too long, before any unit is planned.
 
-Only with `quota.monitorAllQuotas`. Source: quota-fairness.md 5.
+Only with `quota.monitorAllQuotas`. Source: docs/rules/quota-fairness.md 5. Such a quota is called overdue.
 
-1. `_due`: for each quota, units are chosen from the least important on, until the quota is within its runtime. Units
-   that are not needed for that are spared.
-2. `_reprieve`: further units are spared, from the most important on, if their eviction lets no pod of another quota
-   start (a dry run of the queue).
+1. `_due`: for each overdue quota, units are chosen, the least important first, until the quota is within its runtime.
+   Units that turn out not to be needed for that are spared.
+2. `_reprieve`: further units are spared, the most important first, if their eviction lets no pod of another quota
+   start. A dry run of the queue finds this out.
 3. The independent check, then the evictions.
 
-PodDisruptionBudgets and protected pods are respected. Usage of pods in no quota is ignored as far as these would yield
-to a unit (quota-fairness.md 4). Otherwise the unit would be evicted, take the capacity of these pods, and have to give
-it back again. Capacity of terminating pods counts as given back, because otherwise every round until they are gone
-would evict more.
+PodDisruptionBudgets and protected pods are respected. Usage of pods in no quota that would yield to a unit is ignored
+(docs/rules/quota-fairness.md 4). Otherwise the unit would be evicted, take the capacity of these pods, and be evicted
+again. Capacity of terminating pods counts as given back; otherwise each round until they are gone would evict more.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -41,36 +40,36 @@ from koordpy.report.eviction_words import given_back_evictions
 from koordpy.verify.eviction_check import QUOTA, EvictedUnit, Round, check_given_back, rejection
 
 _Unit = tuple[int, int]
-"""(position of an overdue quota, position of a unit that it would give back)."""
+"""(position of an overdue quota in the list of `_Due`, position in the pool of a unit that it would give back)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """The units that one overdue quota would give back. Units are positions in the pool."""
+    """The units that one overdue quota would give back. A unit is its position in the pool."""
 
     name: str
     limit: Amounts
-    """The quota's runtime, by resource."""
+    """Resource -> runtime of the quota."""
     over: Amounts
-    """Usage of the quota above `limit`; empty if it is within."""
+    """Resource -> usage of the quota above `limit`; empty if usage is within the limit."""
     floors: Mapping[int, Amounts]
-    """Unit -> usage of the quota above its runtime, if that is computed without demand of other units. At least this
-    amount must be given back whatever pods wait."""
+    """Unit -> usage of the quota above the runtime that it has without demand of other units. At least this amount must
+    be given back, whatever pods are pending."""
     victims: list[int]
-    """Units that are given back, before the reprieve."""
+    """Units that the quota gives back, before the reprieve."""
     usage: Mapping[int, Amounts]
     """Unit -> amounts that it uses in the quota."""
     multiples: Sequence[Multiple]
-    """podCountMultiple of the gangs in the quota."""
+    """Conditions of podCountMultiple for the gangs in the quota."""
 
 
 def give_back_overuse(context: RoundContext) -> None:
     """Evicts the units that overdue quotas give back, except units that the independent check rejects.
 
-    Nothing is evicted for units that cannot start anyway. For each victim unit, the runtime is computed with the demand
-    of only those pending units that could use its nodes. Otherwise capacity would be freed that these units cannot use,
-    and `lend_runtimes` would lend it to the quota again. Of the victim units only those are evicted that let pods of
-    other quotas start.
+    Three rules limit the evictions. Demand of units that cannot start anyway is ignored. For each victim unit, the
+    runtime is computed with the demand of only those pending units that could use its nodes; otherwise capacity would
+    be freed that they cannot use, and `lend_runtimes` would lend it to the quota again. A victim unit is evicted only
+    if this lets pods of other quotas start.
     """
     round_state, pool = context.round_state, context.preemptor.pool
     draft = round_state.draft
@@ -96,7 +95,7 @@ def give_back_overuse(context: RoundContext) -> None:
 def _due(pool: Pool, round_state: RoundState) -> list[_Due]:
     """Returns the units that each overdue quota would give back, and evicts them from the draft.
 
-    `units_that_cannot_start` units cannot start anyway, so their demand does not count.
+    Demand of units that cannot start anyway (`units_that_cannot_start`) does not count.
     """
     admission, quotas = round_state.admission, round_state.snapshot.quotas
     names = overdue(quotas, admission.quota_amounts, round_state.config.quota, now=round_state.snapshot.now)
@@ -107,7 +106,8 @@ def _due(pool: Pool, round_state: RoundState) -> list[_Due]:
     out: list[_Due] = []
     for name in names:
         gone = {i for one in out for i in one.victims}
-        # a gang that gives back for one quota has different victim units afterwards
+        # if a gang gives back for one quota, its victim units are different afterwards, so it is left out for later
+        # quotas
         gangs = {pool.units[i].group for i in gone if pool.units[i].kind is not UnitKind.PLAIN}
         usage = {
             i: amounts
@@ -125,7 +125,7 @@ def _due(pool: Pool, round_state: RoundState) -> list[_Due]:
         over_of: dict[int, Amounts] = {}
         floors: dict[int, Amounts] = {}
         for i in usage if over else ():
-            # a unit on nodes that few pending units could use is given back for those units alone
+            # only the pending units that could use the nodes of unit i have demand (`asking`)
             asking = frozenset(one for one, nodes in spans if nodes[at_nodes[i]].any())
             freed = outside.to(i)
             for some in (asking, frozenset[str]()):
@@ -141,16 +141,16 @@ def _due(pool: Pool, round_state: RoundState) -> list[_Due]:
 
 
 def _reprieve(pool: Pool, round_state: RoundState, due: Sequence[_Due]) -> list[list[int]]:
-    """Returns for each quota the units that are still evicted after a reprieve, the most important spared first.
+    """Returns for each quota the units that are still evicted after a reprieve; the most important are spared first.
 
-    A unit is spared if its eviction lets no pod of another quota start. The draft is unchanged afterwards. After
-    `GIVE_BACK_TRIALS` dry runs of the queue no further unit is spared.
+    A unit is spared if its eviction lets no pod of another quota start. The draft is the same afterwards. After
+    `GIVE_BACK_TRIALS` dry runs of the queue, no further unit is spared.
     """
     draft, quotas, pods = round_state.draft, round_state.snapshot.quotas, round_state.snapshot.pods
     ending = round_state.reservations.terminating
 
     def started(gone: Collection[_Unit]) -> dict[str, Sequence[str]]:
-        """Returns the pods in quotas that start once some units are gone: key -> their quotas."""
+        """Returns the pods in quotas that would start if some units were evicted: pod key -> its quotas."""
         with draft.trial():
             draft.evict_all([*ending, *(pod for _, i in gone for pod in pool.units[i].pods)])
             paths = {key: quotas.tree.path(quotas.quota_of(pods[key])) for key in starters(round_state)}
@@ -161,7 +161,7 @@ def _reprieve(pool: Pool, round_state: RoundState, due: Sequence[_Due]) -> list[
     trials = 0
 
     def may_stay(part: Sequence[_Unit], rest: Sequence[_Unit]) -> bool:
-        """Returns True if the units of `part` can be spared while those of `rest` are given back."""
+        """Returns True if the units of `part` can be spared while the units of `rest` are given back."""
         nonlocal trials
         for k in {k for k, _ in part}:
             one, kept = due[k], [i for other, i in rest if other == k]
@@ -187,9 +187,10 @@ def _runtime(
     asking: Collection[str],
     freed: Mapping[str, int] = MappingProxyType({}),
 ) -> Amounts:
-    """Returns the runtime of a quota if only the units of `asking` have demand there and in other quotas.
+    """Returns the runtime of a quota, by resource, computed with demand of the units of `asking` only.
 
-    waiting: all pending units. asking: ids of units. freed: amounts by which pods in no quota use less.
+    waiting: all pending units. asking: ids of units with demand. freed: resource -> amount by which usage of pods in no
+    quota is reduced.
     """
     admission, quotas = round_state.admission, round_state.snapshot.quotas
     others = [unit for unit in waiting if unit.id not in asking]
@@ -198,7 +199,7 @@ def _runtime(
 
 
 def _excess(name: str, limit: Amounts, round_state: RoundState) -> Amounts:
-    """Returns by how much the usage of a quota exceeds a limit, by resource; empty if it is within the limit.
+    """Returns resource -> usage of a quota above a limit; empty if usage is within the limit.
 
     Terminating pods do not count.
     """
@@ -211,7 +212,8 @@ def _excess(name: str, limit: Amounts, round_state: RoundState) -> Amounts:
 
 
 def _multiples(pool: Pool, round_state: RoundState, usage: Collection[int]) -> list[Multiple]:
-    """Returns podCountMultiple of the gangs of some units, as conditions on which of the units may be evicted."""
+    """Returns the conditions of podCountMultiple for the gangs of some units: which of the units may be evicted
+    together."""
     own = {i: [i] for i in usage}
     groups = {unit.group: round_state.groups.unit(unit.gang) for i in usage if (unit := pool.units[i]).gang is not None}
     return [one for group in groups.values() for one in multiples_of(group, pool, round_state, own)]
@@ -220,20 +222,20 @@ def _multiples(pool: Pool, round_state: RoundState, usage: Collection[int]) -> l
 def _select_units(
     pool: Pool, inside: Mapping[int, Amounts], over_of: Mapping[int, Amounts], multiples: Sequence[Multiple]
 ) -> list[int]:
-    """Returns the positions of the units to evict.
+    """Returns the pool positions of the units to evict.
 
-    inside: unit -> amounts that it uses in the quota. over_of: unit -> amounts that must be evicted in total before
-    this unit may stay.
+    inside: unit -> amounts that it uses in the quota. over_of: unit -> amounts that must be evicted in total; if they
+    are, the unit may stay.
     """
     usage = {i: inside[i] for i, over in over_of.items() if any(inside[i].get(r) for r in over)}
     order = sorted(usage, key=lambda i: pool.ranks[i])
     budgets = pool.budgets
 
     def stays(i: int, some: list[int]) -> bool:
-        """Returns True if evicting some units is enough for unit `i` to stay."""
+        """Returns True if evicting the units `some` is enough for unit `i` to stay."""
         return all(sum(usage[k].get(r, 0) for k in some) >= amount for r, amount in over_of[i].items())
 
-    # the least important first; a unit is skipped if it may stay, unless its eviction may complete a multiple
+    # the least important first; a unit that may stay is skipped, unless its eviction may complete a multiple
     taken: list[int] = []
     for i in order:
         if stays(i, taken) and not any(i in dict(one.terms) for one in uneven(multiples, taken)):
@@ -241,10 +243,10 @@ def _select_units(
         trial = _with_unit(pool, taken, i)
         if trial and not forbid(budgets, [pod for k in trial for pod in pool.units[k].pods]):
             taken = trial
-    # if no further unit was found to complete a multiple, its units stay
+    # units that are evicted without completing a multiple are spared again
     while broken := uneven(multiples, taken):
         taken = [k for k in taken if k not in dict(broken[0].terms)]
-    # a reprieve, the most important first: later choices may have made earlier ones unnecessary
+    # a reprieve, the most important first: units chosen later may have made units chosen earlier unnecessary
     left = [i for i in order if i not in taken and stays(i, taken)]
     for i in sorted(taken, key=lambda i: -pool.ranks[i]):
         rest = [k for k in taken if k != i]
@@ -255,10 +257,10 @@ def _select_units(
 
 
 def _with_unit(pool: Pool, taken: list[int], i: int) -> list[int]:
-    """Returns `taken` with one more unit; empty if the unit may not be added.
+    """Returns `taken` with one more unit; an empty list if the unit may not be added.
 
-    It may not if the core of its gang is taken already, or if the gang has no more surplus to give. A core replaces all
-    other units of its GangGroup.
+    A unit may not be added if the core of its gang is in `taken`, or if the gang has no more surplus to give. A core
+    replaces all other units of its GangGroup.
     """
     unit = pool.units[i]
     if unit.kind is UnitKind.CORE:
@@ -277,7 +279,7 @@ def _with_unit(pool: Pool, taken: list[int], i: int) -> list[int]:
 
 
 def _units_inside(pool: Pool, round_state: RoundState, name: str) -> dict[int, Amounts]:
-    """Returns unit -> amounts that it uses in a quota and below, for units with all pods inside the quota.
+    """Returns unit -> amounts that it uses in a quota and below it, for the units with all pods inside the quota.
 
     Units with pods of other schedulers are left out.
     """

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives each unit that a quota's runtime refused a second turn, in which unusable demand of other quotas is left out.
+"""Tries units again that a quota's runtime refused, this time without unusable demand of other quotas.
 
-The demand of a pending unit raises the runtime of its quota, and so reserves quota for the unit. Two units that each
-request more than the other leaves would therefore block each other in an empty cluster. And a unit that no node can
-hold, or that waits for a full node pool, would reserve quota that it cannot use. So at the end of a round each unit
-that a runtime refused is tried again, in queue order:
+The demand of a pending unit raises the runtime of its quota, and so reserves quota for the unit. Without a second
+attempt, two units that each request more than the other leaves would block each other even in an empty cluster. A unit
+that fits no node, or that waits for a full node pool, would reserve quota that it cannot use. So at the end of a round,
+each unit that a runtime refused is tried again, in queue order:
 
 - First, runtimes are computed without unsatisfiable demand of other quotas.
-- If a runtime still refuses the unit, the demand of other units that cannot use all of the unit's nodes is left out,
-  too. Then capacity that these other units can use is closed to the unit.
+- If a runtime still refuses the unit, the demand of some other units is also left out: units that cannot use every node
+  that this unit could use. Then the unit may not use capacity that these other units can use.
 
 The unit gets free capacity only: no pod is evicted for it. Koordinator has no such step: it leaves the unit pending.
 """
@@ -36,11 +36,11 @@ from koordpy.reservations.capacity_view import QuotaDemand, View
 
 
 def lend_runtimes(context: RoundContext) -> None:
-    """Gives the units that a runtime refused their second turn, in the order of their first turns.
+    """Tries the units that a runtime refused again, in the order of their first attempts.
 
-    Also runs after the planning time is used up: a unit refused in this round is not tried in the next round.
+    Also runs after the planning time is used up, because a unit refused in this round is not tried in the next round.
     """
-    # units that got capacity have no demand any more; quotas with a later start must not be lent from
+    # a unit that got capacity has no demand any more. Quotas with pods that start later must not be lent from
     outcomes, round_state = context.outcomes, context.round_state
     second = [one for one in outcomes if is_refused_by_runtime(one)]
     served = [one for one in outcomes if isinstance(one, PlacedUnit) or (isinstance(one, WaitingUnit) and one.awaits)]
@@ -57,7 +57,7 @@ def lend_runtimes(context: RoundContext) -> None:
             continue
         refusals = round_state.admission.core_refusals(unit, round_state.draft.quotas)
         if not promised.isdisjoint(refusal.quota for refusal in refusals):
-            continue  # usage would exceed the runtime once the promised pods start, and pods would be evicted again
+            continue  # once the promised pods start, usage would exceed the runtime, and pods would be evicted again
         outcome = loans.attempt(unit)
         if isinstance(outcome, PlacedUnit | DeferredUnit):
             done[unit.id] = outcome
@@ -70,7 +70,7 @@ def lend_runtimes(context: RoundContext) -> None:
 def _quotas_of_later_starts(outcomes: list[UnitOutcome], round_state: RoundState) -> frozenset[str]:
     """Returns the quotas, with their ancestors, of pods that will start in a later round on freed or reserved capacity.
 
-    These are pods with victims in this round, and nominated pods.
+    These pods are preemptors with victims in this round, and nominated pods.
     """
     pods, draft, quotas = round_state.snapshot.pods, round_state.draft, round_state.snapshot.quotas
     keys = {key for one in outcomes if isinstance(one, PreemptingUnit) for key in one.nodes}
@@ -79,7 +79,7 @@ def _quotas_of_later_starts(outcomes: list[UnitOutcome], round_state: RoundState
 
 
 class _Loans:
-    """The second turns of a round, and the demand that is left out in them."""
+    """The second attempts of a round, and the demand that is left out in them."""
 
     def __init__(self, waiting: list[Unit], context: RoundContext) -> None:
         """waiting: pending units without capacity."""
@@ -87,7 +87,7 @@ class _Loans:
         self._round_state, self._reaches = round_state, Reaches(round_state)
         self._attempt = context.attempt_in_free_capacity
         self._unsatisfiable = {unit.id: unit for unit in units_that_cannot_start(waiting, round_state)}
-        """Id -> unit that cannot start whatever other units leave to it, so that its demand reserves nothing."""
+        """Id -> unit that cannot start whatever other units do, so that its demand must not reserve quota."""
         quotas = round_state.snapshot.quotas
         self._satisfiable = {
             unit.id: (unit, frozenset(name for pod in unit.pending for name in quotas.tree.path(quotas.quota_of(pod))))
@@ -100,7 +100,8 @@ class _Loans:
     def attempt(self, unit: Unit) -> UnitOutcome:
         """Tries a unit without unsatisfiable demand of other quotas.
 
-        If a runtime still refuses the unit, it is tried with only the capacity that other units could not use.
+        If a runtime still refuses the unit, it is tried again on only the capacity that the ignored units could not
+        use.
         """
         round_state, quotas = self._round_state, self._round_state.snapshot.quotas
         own = frozenset(quotas.quota_of(pod) for pod in unit.pending)
@@ -118,13 +119,13 @@ class _Loans:
         return outcome
 
     def _units_elsewhere(self, unit: Unit, own: frozenset[str]) -> list[Unit]:
-        """Returns units of other quotas that cannot use some node that this unit could use."""
+        """Returns the units of other quotas that cannot use at least one of the nodes that this unit could use."""
         reach = self._reaches.of(unit)
         others = [other for other, paths in self._satisfiable.values() if not paths & own]
         return [other for other in others if (reach & ~self._reaches.of(other)).any()]
 
     def _state_without(self, own: frozenset[str], apart: list[Unit]) -> RoundState:
-        """Returns the round state with runtimes computed without some demand: unsatisfiable units, and units of
+        """Returns the round state with runtimes computed without demand of unsatisfiable units and of the units
         `apart`.
 
         Demand in the quotas `own` still counts.
@@ -137,9 +138,9 @@ class _Loans:
 
 
 def _usable_capacity(units: Iterable[Unit], round_state: RoundState) -> NDArray[np.int64]:
-    """Returns [nodes, columns]: free capacity that pending pods of the units could use.
+    """Returns [nodes, columns]: free capacity on nodes that pending pods of the units could use.
 
-    A pod could use a node by labels, taints and size, now or once other pods are gone.
+    A pod could use a node if labels, taints and size allow it, now or once other pods are gone.
     """
     draft, columns = round_state.draft, round_state.snapshot.columns
     free, amounts = draft.free(), np.zeros_like(draft.used)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves hurt members, which use unhealthy devices, with `repair.sickDevices: evict` (repair.md 4.1).
+"""Moves members that use unhealthy devices (hurt members), with `repair.sickDevices: evict` (docs/rules/repair.md 4.1).
 
-The action runs after the broken gangs had their turn. The hurt members of a unit are evicted together, if all of them
-get new nodes beside its other members in the same plan, on free capacity and their own; no other pod is evicted. Units
-with a broken gang, and gangs with the policy `wait`, keep their members. The device of a hurt member counts as used
-until the member has ended.
+The action runs after the broken gangs were tried. The hurt members of a unit are evicted together, if the same plan has
+new nodes for all of them beside the unit's other members. They may use free capacity and the capacity that they use
+now; no other pod is evicted. Members of units with a broken gang, and of gangs with the policy `wait`, are not moved.
+The device of a hurt member counts as used until the member has ended.
 """
 
 from koordpy.api.natural_order import natural_key
@@ -25,7 +25,7 @@ from koordpy.verify.plan_fault import Check
 
 
 def move_hurt_members(context: RoundContext) -> None:
-    """Evicts the hurt members of each due unit for which new nodes are found."""
+    """Evicts the hurt members of each due unit, if new nodes are found for them."""
     round_state = context.round_state
     groups, draft, snapshot = round_state.groups, round_state.draft, round_state.snapshot
     sick = sick_holders(snapshot)
@@ -38,7 +38,7 @@ def move_hurt_members(context: RoundContext) -> None:
 
 
 def _move(unit: Unit, sick: frozenset[str], context: RoundContext) -> None:
-    """Evicts the hurt members of one unit, if all of them get new nodes. unit: after the placements of the round."""
+    """Evicts the hurt members of one unit, if all of them get new nodes. unit: with the placements of this round."""
     round_state = context.round_state
     draft, names = round_state.draft, round_state.snapshot.nodes
     by_gang = {gang.ref: _hurt_members(gang, sick, context) for gang in unit.gangs}
@@ -62,7 +62,7 @@ def _move(unit: Unit, sick: frozenset[str], context: RoundContext) -> None:
 
 
 def _hurt_members(gang: Gang, sick: frozenset[str], context: RoundContext) -> tuple[PodInfo, ...]:
-    """Returns the members of a gang that are to move: hurt, and not on their way out; none with the policy `wait`."""
+    """Returns the hurt members of a gang that are not terminating; none with the policy `wait`."""
     snapshot, draft = context.round_state.snapshot, context.round_state.draft
     if repair_policy(gang, snapshot, context.round_state.config.repair) == "wait":
         return ()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evicts the remaining members of stale gangs, which have lost members that they need, after a grace period.
+"""Evicts the remaining members of stale gangs after a grace period. A stale gang has lost members that it needs.
 
-Source: preemption.md 7. The action runs after the units were tried, because a gang is repaired if its missing members
-got nodes in this round. The round has no memory of stale gangs: the start of the grace period follows from the
-PodGroup's condition, or from the members that failed (`preemption/search/stale_gangs.py`).
+Source: docs/rules/preemption.md 7. The action runs after the units were tried, because a gang is repaired if its
+missing members got nodes in this round. A round has no memory of stale gangs: the start of the grace period is read
+from the PodGroup's condition, or from the members that failed (`preemption/search/stale_gangs.py`).
 """
 
 from koordpy.api.natural_order import natural_key
@@ -20,9 +20,10 @@ from koordpy.verify.eviction_check import STALE_GANG, EvictedUnit, Round, check_
 
 
 def release_stale_gangs(context: RoundContext) -> None:
-    """Evicts the members of stale gangs; of gangs with pending members only if the round has tried these.
+    """Evicts the members of stale gangs after their grace period.
 
-    A gang that the independent check rejects keeps its members, and the rejected plan is recorded.
+    A gang with pending members is evicted only if the round has tried these members. If the independent check rejects
+    the plan, nothing is evicted and the rejected plan is recorded.
     """
     round_state = context.round_state
     settings, snapshot, draft, groups = (
@@ -46,7 +47,7 @@ def release_stale_gangs(context: RoundContext) -> None:
         pods = tuple(pod for pod in gang.bound if not terminating(pod) and pod.key not in draft.evicted)
         if grace < 0 or waited < grace or not pods or not _is_evictable(pods, round_state):
             continue
-        if any(pod.key in draft.placed for pod in gang.pending):  # the gang lost other members in this round
+        if any(pod.key in draft.placed for pod in gang.pending):  # the gang became stale in this round
             continue
         at = Round(round_state, None, budgets_of(draft))
         if faults := check_stale(gang, pods, at):
@@ -61,7 +62,7 @@ def release_stale_gangs(context: RoundContext) -> None:
 def _is_evictable(pods: tuple[PodInfo, ...], round_state: RoundState) -> bool:
     """Returns True if all members may be evicted together.
 
-    None may be protected or of another scheduler, and no PodDisruptionBudget may be exceeded.
+    No member may be protected or of another scheduler, and no PodDisruptionBudget may be exceeded.
     """
     names = round_state.snapshot.scheduler_names
     if any(untouchable(pod) or pod.pod.spec.scheduler_name not in names for pod in pods):

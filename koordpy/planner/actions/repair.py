@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repairs broken gangs that found no place for their missing members, by moving them as a whole (repair.md 4.3).
+"""Repairs broken gangs by moving them as a whole, if there was no place for their missing members (repair.md 4.3).
 
-The action runs after the units were tried, because a gang with a place for its missing members is repaired there. It
-applies to units of which every broken gang has the policy `regather` and is stale for longer than its grace. The grace
-is that of stale gangs, but an eviction here needs new nodes for all members. A plan replaces the waiting outcome of the
-unit; without one the action `release_stale_gangs` follows.
+The action runs after the units were tried: a gang with a place for its missing members was repaired by that. It applies
+to units of which every broken gang has the policy `regather` and has been stale for longer than its grace. The grace is
+that of stale gangs, but here members are evicted only if all members have new nodes. A plan replaces the unit's outcome
+(waiting). If there is no plan, the gang stays stale, and the action `release_stale_gangs` follows.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ from koordpy.verify.eviction_check import Round, check_moved
 
 
 def repair(context: RoundContext) -> None:
-    """Moves the broken gangs of waiting units as a whole, where their policy and grace allow it."""
+    """Moves the broken gangs of waiting units as a whole, if their policy and grace allow it."""
     for i, outcome in enumerate(context.outcomes):
         if not isinstance(outcome, WaitingUnit) or isinstance(outcome.diagnosis, Gate):
             continue
@@ -40,7 +40,7 @@ def repair(context: RoundContext) -> None:
 
 
 def _may_move(unit: Unit, round_state: RoundState) -> bool:
-    """Returns True if every broken gang of a unit is to move now; False without a broken gang."""
+    """Returns True if the unit has a broken gang, and all its broken gangs are to be moved now."""
     broken = [gang for gang in unit.gangs if missing_members(gang)]
     return bool(broken) and all(_is_due(gang, round_state) for gang in broken)
 
@@ -55,7 +55,7 @@ def _is_due(gang: Gang, round_state: RoundState) -> bool:
 
 
 def _moved(waiting: WaitingUnit, context: RoundContext) -> PreemptingUnit | None:
-    """Returns the outcome of a unit that moves; None if it cannot. The draft is unchanged then."""
+    """Returns the outcome of a unit that is moved; None if it cannot be moved. In that case the draft is unchanged."""
     unit, round_state = waiting.unit, context.round_state
     draft = round_state.draft
     live = tuple(pod for pod in unit.members if pod.bound)
@@ -85,8 +85,11 @@ def _moved(waiting: WaitingUnit, context: RoundContext) -> PreemptingUnit | None
 
 
 def are_evictable(pods: tuple[PodInfo, ...], round_state: RoundState) -> bool:
-    """Returns True if all members may be evicted: none is protected, terminating, of another scheduler or evicted
-    already, and no PodDisruptionBudget is exceeded."""
+    """Returns True if all members may be evicted together.
+
+    No member may be protected, terminating, of another scheduler or evicted already, and no PodDisruptionBudget may be
+    exceeded.
+    """
     names, gone = round_state.snapshot.scheduler_names, round_state.draft.evicted
     if any(untouchable(pod) or pod.pod.spec.scheduler_name not in names or pod.key in gone for pod in pods):
         return False
@@ -94,7 +97,7 @@ def are_evictable(pods: tuple[PodInfo, ...], round_state: RoundState) -> bool:
 
 
 def _why(unit: Unit, round_state: RoundState) -> str:
-    """Returns the text for the events on the members."""
+    """Returns the text for the events on the evicted members."""
     gang = next(gang for gang in unit.gangs if missing_members(gang))
     waited = round_state.snapshot.now - since(gang, round_state.snapshot)
     return f"it has {present(gang, round_state.draft)} of {gang.min_member} members for {waited:.0f}s"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries followers again: plain pods that failed, although a pod placed after them may satisfy their affinity or spread.
+"""Tries followers again: plain pods that did not fit, but with affinity or spread that a later placement may satisfy.
 
-Example: a pod that requires a database pod near it comes before the database pod in the queue.
+Example: a pod that requires a database pod near it is tried before the database pod.
 """
 
 from koordpy.attempts.unit_outcome import PlacedUnit
@@ -9,8 +9,10 @@ from koordpy.planner.round_context import RoundContext
 
 
 def retry_followers(context: RoundContext) -> None:
-    """Tries each follower that fits some node now, and repeats until a pass places none, because one may help
-    another."""
+    """Tries each follower that fits some node now.
+
+    Repeats this until a pass places none, because a follower may help another.
+    """
     round_state, outcomes = context.round_state, context.outcomes
     has_placed = True
     while has_placed:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backfill (`queue.backfill`): small units use capacity that waits for a large unit, without delaying that unit.
+"""Backfill (`queue.backfill`): small units use capacity that is reserved for a large unit, without delaying that unit.
 
-EASY backfilling (docs/queueing.md): the first unit of the queue that lacks capacity, and would fit an empty cluster,
-gets a reservation. Its promised start is the earliest time at which enough running pods with a known end have ended.
-Its nodes are those of a placement at that time. Later units may use the reserved capacity only if they end by the
-promised start; otherwise they get what is left. No state is kept between rounds: each round computes the reservation
-from the snapshot and its time `now`.
+This is EASY backfilling (docs/queueing.md). The first unit of the queue that lacks capacity, but would fit an empty
+cluster, gets a promised start. That is the earliest time at which enough running pods with a known end have ended. The
+nodes of a placement at that time are reserved for it. A later unit may use the reserved capacity only if it ends by the
+promised start; otherwise it may use only capacity that is not reserved. No state is kept between rounds: each round
+computes the reservation from the snapshot and the snapshot's time.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -37,16 +37,16 @@ NO_PROMISE = "no start can be promised: too few running pods say when they end"
 
 
 def moment(seconds: float) -> str:
-    """Returns a time such as `2026-01-01T02:00:00Z`.
+    """Returns a time as text, such as `2026-01-01T02:00:00Z`.
 
-    Rounded up to a whole second, so that the start is not promised early.
+    Rounded up to a whole second, so that no start is promised too early.
     """
     return rfc3339(ceil(seconds))
 
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """A promised start, as later units of the round must respect it."""
+    """The promised start of a unit, and the capacity that later units of the round must leave to it."""
 
     unit: Unit
     start: float
@@ -54,26 +54,27 @@ class _Promise:
     nodes: Mapping[str, int]
     """Pod key -> node position."""
     requests: Ints
-    """[nodes, resources] amounts that the unit will use."""
+    """[nodes, resources] amounts that the unit will use at the promised start."""
     leaving: Mapping[int, Sequence[PodInfo]]
-    """Node position -> pods running there that will have ended by the start. Their capacity is part of the promise."""
+    """Node position -> pods on the node that will have ended by the start. Their capacity is part of the promise."""
 
 
 class Backfill(QueuePolicy):
-    """The policy of one round: at most one promised start."""
+    """The backfill of one round: at most one unit gets a promised start."""
 
     def __init__(self, round_state: RoundState, ways: Sequence[Way]) -> None:
-        """ways: of choosing victims, for units after the promised start; empty if no pod is evicted."""
+        """ways: ways of choosing victims, for the units that are tried after the promise; empty if no pod may be
+        evicted."""
         self._round_state, self._ways = round_state, ways
         self._all_ended = AllEnded(round_state)
         self.runtimes = Runtimes(round_state.snapshot)
         self._has_head = False
-        """True once the first unit was found that lacks capacity and would fit an empty cluster, also if no start can
-        be promised to it."""
+        """True once a unit was found that lacks capacity and would fit an empty cluster. It is also True if no start
+        can be promised to that unit."""
         self._reserved_start: _Promise | None = None
-        """The promised start; None if there is none yet, or if none can be promised."""
+        """The promise; None if there is none yet, or if no start can be promised."""
         self._messages: dict[str, str] = {}
-        """Id of each unit that may not use reserved capacity -> the message for its pods."""
+        """Id of each unit that may not use reserved capacity -> the message for the unit's pods."""
 
     @property
     def promise(self) -> PromisedStart | None:
@@ -85,16 +86,17 @@ class Backfill(QueuePolicy):
         return PromisedStart(promise.unit.id, promise.start, names, dict(self._messages))
 
     def complete(self, plan: RoundPlan) -> RoundPlan:
-        """Returns the plan with the promised start, and with warnings of annotations that cannot be read."""
+        """Returns the plan with the promised start, and with warnings about unreadable annotations."""
         warnings = dict.fromkeys((*plan.warnings, *sorted(self.runtimes.unreadable.items())))
         return replace(plan, reservation=self.promise, warnings=tuple(warnings))
 
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
-        """Returns a key that is equal only for units that end on the same side of the promised start."""
+        """Extends the key of a unit: equal keys only for units that both end by the promised start, or both do not."""
         return key, self._has_head, self._reserved_start is not None and self._ends_in_time(unit, self._reserved_start)
 
     def considers(self, unit: Unit) -> bool:
-        """Returns True before the promised start, because a unit that is not due may need the reservation."""
+        """Returns True until a start is promised, because a unit that is not due may be the one that needs the
+        promise."""
         return not self._has_head
 
     def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
@@ -117,9 +119,9 @@ class Backfill(QueuePolicy):
     # -- the reservation ----------------------------------------------------------------------------------------------
 
     def _nodes_at(self, unit: Unit, end: float) -> Mapping[str, int] | None:
-        """Returns the unit's nodes at the time `end`; None if the unit does not fit then.
+        """Returns the unit's nodes at the time `end`; None if the unit does not fit at that time.
 
-        At that time, all pods with a known end up to `end` have ended, running ones and those placed in this round.
+        By that time all pods with a known end up to `end` have ended: running pods, and pods placed in this round.
         """
         snapshot, main = self._round_state.snapshot, self._round_state.draft
         draft = Draft(snapshot)
@@ -137,7 +139,7 @@ class Backfill(QueuePolicy):
 
     @cached_property
     def _ends(self) -> list[tuple[float, PodInfo]]:
-        """(end, pod) of the running pods with a known end, the earliest first."""
+        """(end, pod) of the running pods with a known end, the earliest end first."""
         return self.runtimes.known(self._round_state.snapshot.pods.values())
 
     def _placed_end(self, key: str) -> float:
@@ -147,7 +149,7 @@ class Backfill(QueuePolicy):
         return self.runtimes.end_from_now(unit)
 
     def _reserve(self, unit: Unit, start: float, nodes: Mapping[str, int]) -> None:
-        """Records the promised start of a unit, with its nodes and the pods that end there by then."""
+        """Records the promise: the start of a unit, its nodes, and the pods that end there by then."""
         snapshot = self._round_state.snapshot
         asked = np.zeros_like(snapshot.allocatable)
         for key, node in nodes.items():
@@ -161,7 +163,8 @@ class Backfill(QueuePolicy):
         self._reserved_start = _Promise(unit, start, nodes, asked, leaving)
 
     def reservation_at(self, unit: Unit, start: float, nodes: Mapping[str, int]) -> Reservation | None:
-        """Returns the capacity that is withheld now for a unit that starts at a time, on the nodes found for it."""
+        """Returns the capacity that must be withheld now for a unit that starts at time `start` on `nodes`; None if
+        none must."""
         self._reserve(unit, start, nodes)
         found, self._reserved_start = self.withheld, None
         return found
@@ -170,15 +173,15 @@ class Backfill(QueuePolicy):
     def withheld(self) -> Reservation | None:
         """The part of the promised capacity that is free now; None without a promise.
 
-        That is the unit's requests, less the capacity of pods that end by the promised start, both running and placed
-        in this round. It counts as used for units that do not end by the promised start.
+        It is the unit's requests, less the capacity of pods that end by the promised start. It counts as used for units
+        that do not end by then.
         """
         promise = self._reserved_start
         if promise is None:
             return None
         draft, out = self._round_state.draft, promise.requests.copy()
         for node in frozenset(promise.nodes.values()):
-            # the capacity of a victim is free at once, and must not be counted twice
+            # the capacity of a victim is free already, so it must not be counted as capacity that is freed later
             gone = [pod for pod in promise.leaving.get(node, ()) if pod.key not in draft.evicted]
             gone += [
                 pod for key, pod in draft.placed_on.get(node, {}).items() if self._placed_end(key) <= promise.start
@@ -187,9 +190,9 @@ class Backfill(QueuePolicy):
         return withheld(promise.unit.title, ClosedTo.LONGER, np.asarray(np.maximum(out, 0)), promise.start)
 
     def earliest_start(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:
-        """Returns (time, pod key -> node) of the earliest end of a pod after which the unit can be placed.
+        """Returns (time, pod key -> node): the earliest end of a pod after which the unit can be placed.
 
-        None if the unit does not even fit once all pods with a known end have ended. Found by bisection, because more
+        None if the unit does not fit even once all pods with a known end have ended. Found by bisection, because more
         ended pods leave more capacity.
         """
         own = {pod.key for pod in unit.members}
@@ -203,7 +206,7 @@ class Backfill(QueuePolicy):
             return None
         found = times[-1], last
         if any(self._round_state.of(pod).follows for pod in unit.pending):
-            # a pod that needs other pods near it may fit earlier but not later, so each time is tried
+            # a pod that needs other pods near it may fit at an early time and not later, so each time is tried
             for time in times[:-1]:
                 if (nodes := self._nodes_at(unit, time)) is not None:
                     return time, nodes
@@ -224,12 +227,13 @@ class Backfill(QueuePolicy):
         return self.runtimes.end_from_now(unit) <= promise.start
 
     def _attempt_after_promise(self, unit: Unit, promise: _Promise) -> UnitOutcome:
-        """Places a unit after the promise was made; unless it ends by the promised start, without reserved capacity.
+        """Places a unit after a start was promised.
 
-        A placement that would delay the promised start by other means than capacity is undone.
+        A unit that does not end by the promised start gets no reserved capacity. A placement is undone if it would
+        delay the promised start by other means than capacity.
         """
         closed = None if self._ends_in_time(unit, promise) else self.withheld
-        # a separate search, because victims are those of the draft as it is now
+        # a separate search, because its pool of victims must be read from the draft as it is now
         search = cache(lambda: PreemptionSearch(self._round_state, self._ways)) if self._ways else None
         if closed is None:
             return plan_unit(unit, self._round_state, search)
@@ -256,8 +260,8 @@ class Backfill(QueuePolicy):
     def _delays_start(self, outcome: PlacedUnit, promise: _Promise) -> bool:
         """Returns True if a placement delays the promised start by other means than capacity, such as affinity.
 
-        Most placements cannot: pods without constraints, devices by name, claims or victims. These are not checked,
-        unless the unit with the promise depends on other pods near it.
+        Most placements cannot: those of pods without constraints, named devices, claims or victims. They are not
+        checked, unless the unit with the promise depends on other pods near it.
         """
         draft, nodes = self._round_state.draft, outcome.nodes
         plain = not any(self._round_state.snapshot.pods[key].ties or draft.devices_of(key) for key in nodes)
@@ -268,13 +272,13 @@ class Backfill(QueuePolicy):
         return self._nodes_at(promise.unit, promise.start) is None
 
     def _slots(self, unit: Unit) -> list[Ints]:
-        """Returns [nodes] for each shape of the unit: the number of slots on the draft."""
+        """Returns for each shape of the unit [nodes]: the number of slots on the draft."""
         return [self._round_state.of(pod).slots.copy() for pod in {pod.shape: pod for pod in unit.pending}.values()]
 
     def _blocked_message(self, unit: Unit, promise: _Promise, slots: Sequence[Ints]) -> str:
-        """Returns a message with the number of nodes where the unit has fewer slots because of the reservation.
+        """Returns a message with the number of nodes on which the unit has fewer slots because of the promise.
 
-        Empty if there are none. slots: the result of `_slots` with the reservation in force.
+        Empty if there are no such nodes. slots: the result of `_slots` while the capacity is withheld.
         """
         smaller = [free > before for free, before in zip(self._slots(unit), slots, strict=True)]
         count = int(np.logical_or.reduce(smaller).sum())
@@ -284,8 +288,8 @@ class Backfill(QueuePolicy):
 
 
 def _lacks_capacity(outcome: UnitOutcome) -> TypeGuard[WaitingUnit]:
-    """Returns True if it is proven that a unit does not fit on the nodes now.
+    """Returns True if it is proven that a unit does not fit any nodes now.
 
-    Returns False if a gate or a quota blocks the unit, if the check rejected its plan, or if the attempt is undecided.
+    False if a gate or a quota blocks the unit, if the check rejected its plan, or if the attempt is undecided.
     """
     return isinstance(outcome, WaitingUnit) and outcome.lacks_capacity and outcome.attempt.proof is Proof.INFEASIBLE

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When running pods will end, for backfill: from the annotation scheduling.koordinator.sh/max-runtime.
+"""The times at which running pods will end, for backfill: from the annotation scheduling.koordinator.sh/max-runtime.
 
-A gang has the annotation where its other settings are, such as its PodGroup; a pod without a gang has it itself. A gang
-runs from the earliest start of its pods. A pod
-without status.startTime counts as started at its creation (simulate.md 1.3). A pod that exceeds its maximum runtime
-counts as ending now until it has run twice as long. After that its end is unknown. The end of a terminating pod is
-unknown, too.
+The annotation of a gang is where its other settings are, such as on its PodGroup; a plain pod has it itself. A gang
+starts with the earliest start of its pods. A pod without status.startTime counts as started at its creation
+(docs/rules/simulate.md 1.3). A pod that exceeds its maximum runtime counts as ending now until it has run twice as
+long; after that its end is unknown. The end of a terminating pod is unknown, too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,9 +22,9 @@ from koordpy.preemption.selection.victim_units import start_time
 
 
 class Runtimes:
-    """Maximum runtimes of the gangs and plain pods of a snapshot, and the ends of running pods by them.
+    """Maximum runtimes of the gangs and plain pods of a snapshot, and the resulting ends of running pods.
 
-    Runtimes are in seconds, ends in seconds since the epoch. Infinite means unknown.
+    Runtimes are in seconds, ends in seconds since the epoch. Infinity means unknown.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -36,7 +35,7 @@ class Runtimes:
         """Object (`PodGroup/ns/name`, `Pod/ns/name`) -> the error in its annotation."""
 
     def _read(self, annotations: Mapping[str, str], subject: str) -> float:
-        """Returns the maximum runtime in some annotations. An error is recorded in `unreadable` under `subject`."""
+        """Returns the maximum runtime from some annotations. An error is recorded in `unreadable` under `subject`."""
         if keys.MAX_RUNTIME not in annotations:
             return inf
         wrong = next(odd_values(OF_RUNS, {}, annotations), "")
@@ -62,7 +61,8 @@ class Runtimes:
         return self._read(pod.pod.metadata.annotations, f"Pod/{pod.key}")
 
     def _start(self, pod: PodInfo) -> float:
-        """Returns the start of a bound pod, for a member the earliest start in its gang, in seconds since the epoch."""
+        """Returns the start of a bound pod in seconds since the epoch; for a gang member, the earliest start in its
+        gang."""
         if pod.gang is None:
             return start_time(pod)
         found = self._starts.get(pod.gang)
@@ -72,7 +72,7 @@ class Runtimes:
         return found
 
     def end_of(self, pod: PodInfo) -> float:
-        """Returns the time at which a bound pod ends, not before now; infinite if the end is unknown."""
+        """Returns the time at which a bound pod ends, at the earliest now; infinite if the end is unknown."""
         length = inf if pod.pod.metadata.deletion_timestamp else self._of(pod)
         if length == inf:
             return inf
@@ -80,9 +80,10 @@ class Runtimes:
         return max(now, start + length) if now < start + 2 * length else inf
 
     def end_from_now(self, unit: Unit) -> float:
-        """Returns the time at which a unit that is placed now ends; infinite unless each gang has a maximum runtime.
+        """Returns the time at which a unit ends if it is placed now; infinite unless each of its gangs has a maximum
+        runtime.
 
-        A gang that runs already ends when it would without the new pods.
+        The new pods do not extend the runtime of a gang that runs already.
         """
         now = self._snapshot.now
         if unit.plain is not None:

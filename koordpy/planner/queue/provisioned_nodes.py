@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps new nodes for the gang that asked for them by a ProvisioningRequest (repair.md 3.4).
+"""Reserves new nodes for the gang that requested them with a ProvisioningRequest (docs/rules/repair.md 3.4).
 
-While the request of a unit is open or provisioned, nodes that were created since, and that would take a member, are
-closed to other units: the oldest nodes first, until they have slots for all pending members. As with a nomination,
-units of strictly higher priority may use them. Each round computes the nodes again. Cost: O(nodes) for each request.
+While the request of a unit is open or provisioned, some nodes are closed to other units: nodes that were created after
+the request and that could take a member. The oldest nodes come first, until they have slots for all pending members. As
+with a nomination, units of strictly higher priority may use these nodes. Each round computes them again. O(nodes) for
+each request.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -29,7 +30,7 @@ CHECK_ONLY = "check-capacity.autoscaling.x-k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class _Hold:
-    """New nodes of one unit."""
+    """The new nodes that are reserved for one unit."""
 
     unit: Unit
     nodes: tuple[int, ...]
@@ -39,7 +40,7 @@ class _Hold:
 
 
 class NewNodes(QueuePolicy):
-    """The policy of one round."""
+    """Reserves new nodes in one round."""
 
     binds_loans = True
 
@@ -51,11 +52,11 @@ class NewNodes(QueuePolicy):
 
     @property
     def is_idle(self) -> bool:
-        """True if no node is kept."""
+        """True if no node is reserved."""
         return not self._holds
 
     def _find(self) -> Iterator[_Hold]:
-        """Yields the new nodes of each unit with a request, that of the oldest request first."""
+        """Yields the new nodes of each unit with a request, starting with the oldest request."""
         snapshot, settings = self._round_state.snapshot, self._round_state.config.autoscaling.provisioning
         groups = self._round_state.groups
         asking, found = Asking(snapshot, settings), []
@@ -75,8 +76,10 @@ class NewNodes(QueuePolicy):
                 yield _Hold(unit, nodes, min(pod.priority for pod in unit.pending))
 
     def _nodes_of(self, unit: Unit, since: float, taken: set[int]) -> tuple[int, ...]:
-        """Returns new nodes with slots for all pending members. since: creation time of the request; taken: nodes of
-        units with older requests."""
+        """Returns new nodes with slots for all pending members of a unit.
+
+        since: creation time of the request. taken: nodes of units with older requests.
+        """
         nodes = self._round_state.snapshot.nodes
         born = [seconds(node.node.metadata.creation_timestamp) for node in nodes]
         new = [i for i, at in enumerate(born) if at and at >= since and i not in taken]
@@ -92,7 +95,7 @@ class NewNodes(QueuePolicy):
         return tuple(out)
 
     def _closed(self, unit: Unit) -> list[_Hold]:
-        """Returns the holds that a unit must respect."""
+        """Returns the reservations (`_Hold`) that a unit must respect."""
         lowest = min(pod.priority for pod in unit.pending)
         return [
             hold
@@ -101,7 +104,7 @@ class NewNodes(QueuePolicy):
         ]
 
     def _reservation(self, holds: Sequence[_Hold]) -> Reservation | None:
-        """Returns all free capacity of the nodes of some holds; None for no holds."""
+        """Returns all free capacity of the nodes of some holds; None if there are no holds."""
         if not holds:
             return None
         draft = self._round_state.draft
@@ -112,15 +115,15 @@ class NewNodes(QueuePolicy):
 
     @property
     def withheld(self) -> Reservation | None:
-        """The capacity of all new nodes that are kept."""
+        """The capacity of all new nodes that are reserved."""
         return self._reservation([hold for hold in self._holds if hold.unit.id not in self._placed])
 
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
-        """Returns a key that is equal only for units that the same nodes are closed to."""
+        """Extends the key of a unit: equal keys only for units to which the same nodes are closed."""
         return key, tuple(hold.unit.id for hold in self._closed(unit))
 
     def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
-        """Tries a unit without the new nodes of other units."""
+        """Tries a unit on the nodes except new nodes of other units."""
         closed = self._closed(unit)
         with self._round_state.draft.with_withheld(self._reservation(closed)):
             outcome = attempt(unit)
@@ -133,13 +136,14 @@ class NewNodes(QueuePolicy):
         return outcome.note_capacity(promise="; ".join(texts), beside_promise=True) if texts else outcome
 
     def _slots(self, unit: Unit) -> list[Ints]:
-        """Returns [nodes] for each shape of the unit: the number of slots on the draft."""
+        """Returns for each shape of the unit [nodes]: the number of slots on the draft."""
         return [self._round_state.of(pod).slots.copy() for pod, _ in unit.kinds]
 
     def _text(self, unit: Unit, hold: _Hold, slots: Sequence[Ints]) -> str:
-        """Returns the sentence on nodes where a unit has fewer slots because of a hold; empty for none.
+        """Returns the sentence on nodes where a unit has fewer slots because of a hold; empty if there are no such
+        nodes.
 
-        slots: the result of `_slots` without the new nodes.
+        slots: the result of `_slots` while the new nodes are closed.
         """
         smaller = [free > before for free, before in zip(self._slots(unit), slots, strict=True)]
         count = int(np.logical_or.reduce(smaller)[[*hold.nodes]].sum())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of policies that reserve capacity for units at the head of the queue.
 
-The round calls its policies for each unit, in queue order. This base class reserves nothing. Each round
-chooses its policies (`policies_of` in `planner/actions/allocate.py`).
+The round calls each of its policies for each unit, in queue order. This base class reserves nothing. `policies_of` in
+`planner/actions/allocate.py` chooses the policies of a round.
 """
 
 from collections.abc import Callable, Hashable
@@ -14,11 +14,11 @@ from koordpy.plan.round_plan import PromisedStart, RoundPlan
 
 
 class QueuePolicy:
-    """A policy that reserves nothing."""
+    """Base class of policies; by itself it reserves nothing and changes nothing."""
 
     binds_loans = False
-    """True if `attempt` also wraps the second turns of the action `lend_runtimes`, which follow the queue and may
-    promise nothing."""
+    """True if `attempt` must also wrap the second attempts of the action `lend_runtimes`. In these, no start may be
+    promised."""
 
     @property
     def promise(self) -> PromisedStart | None:
@@ -27,25 +27,25 @@ class QueuePolicy:
 
     @property
     def withheld(self) -> Reservation | None:
-        """Capacity that is closed to units that do not end before the promised start; None for none."""
+        """Capacity that is closed to units that do not end before the promised start; None without such capacity."""
         return None
 
     def considers(self, unit: Unit) -> bool:
-        """Returns True if the round is to try a unit that is not due. Called for such units in queue order.
+        """Returns True if the round must try a unit that is not due. Called for such units in queue order.
 
-        A policy may also reserve capacity for the unit here.
+        The policy may also reserve capacity for the unit in this call.
         """
         return False
 
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
-        """Returns a key for units of one equivalence class that also have the same outcome under the policy.
+        """Extends the key of a unit: units with equal keys must also have the same outcome under this policy.
 
         key: that of the equivalence class, extended by earlier policies.
         """
         return key
 
     def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
-        """Tries a unit. attempt: tries it without the policy."""
+        """Tries a unit under the policy. attempt: function that tries the unit without the policy."""
         return attempt(unit)
 
     def settle(self, unit: Unit, outcome: UnitOutcome) -> UnitOutcome:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rank of a pending unit in the queue, with usage and share of its user or queue, as shown to users.
 
-Source: quota-fairness.md 2 and 3. The rank is computed as if every unit before it were placed; nothing is placed here.
-Units that a gate blocks (missing members, invalid settings) have no rank. Shares are the entitlements by which capacity
-is reclaimed (preemption.md 3.3).
+Source: docs/rules/quota-fairness.md 2 and 3. The rank is computed as if every unit before it were placed; nothing is
+placed. A unit that a gate blocks (missing members, invalid settings) has no rank. Shares are those by which capacity is
+reclaimed (docs/rules/preemption.md 3.3).
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from koordpy.quota.quota_book import QuotaUse
 
 _HUNDREDTHS = 100
 GPUS = "gpus"
-"""Name of accelerators of every kind where they are counted together (mode gpu-count)."""
+"""Displayed name of accelerators of all kinds, which mode gpu-count counts together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class QueueRank:
 def rank_in_queue(
     unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration, *, use: QuotaUse
 ) -> QueueRank:
-    """Returns the rank of a pending unit on a snapshot. use: the amounts in use at the time of `QueueRank.used`."""
+    """Returns the rank of a pending unit on a snapshot. use: the usage that `QueueRank.used` reports."""
     fairness = config.fairness
     units = [one for one in groups.units() if one.plain is not None or gate(one, groups) is None]
     turns = enumerate(units_in_turn(units, snapshot, config), 1) if any(one.id == unit.id for one in units) else ()
     place = next((place for place, one in turns if one.id == unit.id), None)
-    first = unit.members[0]  # its first member decides the unit's queue
+    first = unit.members[0]  # the first member decides the queue of the unit
     entitlements = entitlements_of(snapshot, fairness)
     path = entitlements.path(first) if entitlements is not None else ()
     if entitlements is None or not path:
@@ -69,9 +69,9 @@ def rank_in_queue(
 
 
 def units_in_turn(units: list[Unit], snapshot: Snapshot, config: KoordpyConfiguration) -> Iterator[Unit]:
-    """Yields the units in the order of their turns, if each is placed in its turn.
+    """Yields the units in the order of their turns, as if each were placed in its turn.
 
-    Pending pods of a unit are added to usage after its turn, because usage decides which queue is next.
+    After the turn of a unit, its pending pods are added to usage, because usage decides which queue is next.
     """
     ahead = Draft(snapshot).quotas
     order = UnitOrder(units, use=ahead, pods=snapshot.pods.values(), config=config.fairness, now=snapshot.now)
@@ -92,12 +92,12 @@ def waiting(groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) ->
 
 
 def share_name(resource: str) -> str:
-    """Returns the displayed name of a resource of the shares."""
+    """Returns the name under which a resource of the shares is displayed."""
     return GPUS if resource == ACCELERATORS else resource
 
 
 def share_text(resource: str, amount: Fraction | int) -> str:
-    """Returns an amount of the shares as a quantity; accelerators in devices."""
+    """Returns an amount of the shares as a quantity; accelerators, which are in hundredths, in devices."""
     if resource == ACCELERATORS:
         devices = Fraction(amount) / _HUNDREDTHS
         return str(devices) if devices.denominator == 1 else f"{float(devices):.3f}".rstrip("0")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the planned nodes of moved pods for their successors (preemption.md 3.4, repair.md 4.1 and 4.3).
+"""Reserves the planned nodes of moved pods for their successors (docs/rules/preemption.md 3.4, repair.md 4.1 and 4.3).
 
-A moved pod is evicted, and its controller creates a pod that is to run on the planned node. In a cluster that takes
-seconds, in which no other unit may take the capacity there: it is closed to units of the moved pod's priority or below.
-The live scheduler remembers the moves (`Snapshot.returning`); offline the new pods have nominations instead. Nothing is
-kept here for a broken gang, which has seats, and for a nominated pod. Cost: O(moved pods) for each unit.
+A moved pod is evicted, and its controller creates a new pod, which is to run on the planned node. In a cluster that
+takes seconds. Until then, the capacity on the planned node is closed to units of the moved pod's priority or below. The
+live scheduler remembers the moves (`Snapshot.returning`); offline, the new pods have nominations instead. Nothing is
+reserved here for a broken gang, because it has seats, or for a nominated pod. O(moved pods) for each unit.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -21,12 +21,12 @@ from koordpy.planner.queue.queue_policy import QueuePolicy
 
 
 class ReturningPods(QueuePolicy):
-    """The policy of one round."""
+    """Reserves the planned nodes of moved pods in one round."""
 
     binds_loans = True
 
     def __init__(self, round_state: RoundState) -> None:
-        """Withholds the capacity on the draft."""
+        """Withholds the reserved capacity on the draft."""
         self._round_state = round_state
         self._kept: list[tuple[ReturningPod, Reservation]] = []
         snapshot = round_state.snapshot
@@ -42,12 +42,12 @@ class ReturningPods(QueuePolicy):
                 self._kept.append((one, reservation))
 
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
-        """Returns a key that is equal only for units to which the same nodes are open."""
+        """Extends the key of a unit: equal keys only for units that may use the same reserved nodes."""
         opened = self._opened(unit)
         return (key, tuple(one.uid for one, _ in opened)) if opened else key
 
     def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
-        """Tries a unit with the capacity that is open to it counted as free."""
+        """Tries a unit, with the reserved capacity that it may use counted as free."""
         opened = self._opened(unit)
         if not opened:
             return attempt(unit)
@@ -58,7 +58,7 @@ class ReturningPods(QueuePolicy):
         return outcome
 
     def _opened(self, unit: Unit) -> list[tuple[ReturningPod, Reservation]]:
-        """Returns what a unit may use: its own moved pods' nodes, and those of lower priority."""
+        """Returns the reservations that a unit may use: of its own moved pods, and of moved pods of lower priority."""
         if not self._kept:
             return []
         lowest = min(pod.priority for pod in unit.pending)
@@ -67,7 +67,7 @@ class ReturningPods(QueuePolicy):
 
     @contextmanager
     def _without(self, reservations: Iterable[Reservation]) -> Iterator[None]:
-        """Counts some capacity as free inside the context."""
+        """Within the context, the capacity of some reservations counts as free."""
         draft, opened = self._round_state.draft, list(reservations)
         for reservation in opened:
             draft.release_withheld(reservation)
@@ -78,7 +78,7 @@ class ReturningPods(QueuePolicy):
                 draft.withhold(reservation)
 
     def _drop_used(self, unit: Unit, outcome: PlacedUnit) -> None:
-        """Ends what is kept for pods that are placed now, and what units of higher priority have taken."""
+        """Ends the reservations of pods that are placed now, and those that units of higher priority have used up."""
         draft, snapshot = self._round_state.draft, self._round_state.snapshot
         for pod in unit.pending:
             if pod.key in outcome.nodes:

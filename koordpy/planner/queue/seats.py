@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seats: capacity that is kept for the missing members of broken gangs (repair.md 4.4).
+"""Seats: capacity that is reserved for the missing members of broken gangs (docs/rules/repair.md 4.4).
 
-After the broken gangs were tried and before any other unit, each Strict broken gang gets the placement that its missing
-members would have now, for as many as fit. Members without a pod are planned with the shape that most live members
-have. If none fits, the capacity of the earliest known end of running pods is reserved instead. Seats are withheld on
-the draft. They are open to units with a strictly higher priority than the gang's live members, and those of a known end
-to units that end before it. Seats are computed again in each round and end with `repair.seatHold`.
+Seats are reserved after the broken gangs were tried, and before any other unit is tried. Each Strict broken gang gets
+the placement that its missing members would have now, for as many members as fit. A missing member without a pod is
+planned with the shape that most live members have. If no member fits, capacity is reserved that becomes free at the
+earliest known end of running pods.
+
+Seats are withheld on the draft. A unit may use them if its priority is strictly higher than that of the gang's live
+members. If seats wait for a known end, a unit that ends before it may use them, too. Seats are computed again in each
+round, and end after `repair.seatHold`.
 """
 
 from collections import Counter
@@ -52,39 +55,40 @@ class GangSeat:
 
     gang: GangRef
     nodes: Mapping[str, int]
-    """Node name -> number of missing members."""
+    """Node name -> number of missing members that have a seat on the node."""
     until: float
-    """End of the reservation, in seconds since the epoch."""
+    """End of the seats, in seconds since the epoch."""
     priority: int
-    """Lowest priority of the gang's live members; units above it may use the capacity."""
+    """Lowest priority of the gang's live members; units of higher priority may use the capacity."""
     ends: float
-    """Known end of running pods that the seats wait for; infinite for seats on free capacity."""
+    """Known end of running pods at which the capacity becomes free, in seconds since the epoch; infinite for seats on
+    capacity that is free now."""
     text: str
-    """What the gang lacks, for messages of other units."""
+    """What the gang lacks, as text for messages of other units."""
     reservation: Reservation
 
 
 class Seats(QueuePolicy):
-    """The seats of one round."""
+    """Reserves the seats of all broken gangs in one round."""
 
     def __init__(self, round_state: RoundState, outcomes: Sequence[UnitOutcome]) -> None:
-        """outcomes: of the units tried so far; the list grows with the round."""
+        """outcomes: the outcomes of the units tried so far; the list grows during the round."""
         self._round_state, self._outcomes = round_state, outcomes
         self._seats: list[GangSeat] | None = None
-        """None until the first unit is tried that repairs no gang."""
+        """The seats; None until a unit without a broken gang is tried."""
         self._ends = Backfill(round_state, ())
 
     @property
     def by_gang(self) -> Mapping[GangRef, GangSeat]:
-        """Gang -> its seats; reserves them if no other unit was tried."""
+        """Gang -> its seats. Reserves them if this has not happened yet in the round."""
         return {seat.gang: seat for seat in self._reserved()}
 
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
-        """Returns a key that is equal only for units to which the same seats are open."""
+        """Extends the key of a unit: equal keys only for units that may use the same seats."""
         return key if is_broken(unit.gangs) else (key, tuple(self._is_open(seat, unit) for seat in self._reserved()))
 
     def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
-        """Tries a unit with the seats that are open to it counted as free."""
+        """Tries a unit, with the seats that it may use counted as free."""
         if is_broken(unit.gangs):
             return attempt(unit)
         opened = [seat for seat in self._reserved() if self._is_open(seat, unit)]
@@ -95,7 +99,7 @@ class Seats(QueuePolicy):
         return outcome
 
     def settle(self, unit: Unit, outcome: UnitOutcome) -> UnitOutcome:
-        """Adds to the message of a unit without capacity on how many nodes seats keep it from starting."""
+        """Adds to the message of a unit that lacks capacity the number of nodes on which it would fit without seats."""
         if not isinstance(outcome, WaitingUnit) or not outcome.lacks_capacity or is_broken(unit.gangs):
             return outcome
         texts = [text for seat in self._reserved() if (text := self._blocked(unit, seat))]
@@ -127,7 +131,8 @@ class Seats(QueuePolicy):
         return self._seats
 
     def _broken_units(self) -> Iterator[Unit]:
-        """Yields the units with a broken gang after the attempts so far, each once: those tried, then the others."""
+        """Yields each unit that still has a broken gang after the attempts so far: first tried units, then the
+        others."""
         groups, draft, names = self._round_state.groups, self._round_state.draft, self._round_state.snapshot.nodes
         placed = {key: names[node].name for key, node in draft.placed.items()}
         tried = {one.unit.id: one.unit for one in self._outcomes if one.unit.bound_any}
@@ -139,7 +144,8 @@ class Seats(QueuePolicy):
                 yield after
 
     def _seat_of(self, gang: Gang, unit: Unit) -> GangSeat | None:
-        """Returns the seats of one gang; None if it is not broken, keeps none, or has no place."""
+        """Returns the seats of one gang; None if the gang is not broken, has no seats by its settings, or has no
+        place."""
         missing, snapshot = missing_members(gang), self._round_state.snapshot
         if not missing or not gang.strict or gang.match_policy == "only-waiting" or gang.fault:
             return None
@@ -172,9 +178,9 @@ class Seats(QueuePolicy):
         )
 
     def _since(self, gang: Gang) -> float:
-        """Returns when the gang became broken, in seconds since the epoch; the time of the round if it is unknown.
+        """Returns when the gang became broken, in seconds since the epoch; the time of the round if that is unknown.
 
-        It is unknown in the first round offline, and live until this process has found the gang broken.
+        It is unknown offline in the first round, and live until this process has seen that the gang is broken.
         """
         snapshot = self._round_state.snapshot
         group = snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
@@ -185,7 +191,7 @@ class Seats(QueuePolicy):
         return snapshot.broken_since.get(gang.ref, snapshot.now) if known is None else known
 
     def _hold(self, gang: Gang) -> float:
-        """Returns how long the gang's seats are kept, in seconds: by its annotation, else as configured."""
+        """Returns the duration of the gang's seats in seconds: by its annotation, else by the configuration."""
         meta = settings_of(self._round_state.snapshot, gang.ref)
         text = meta.annotations.get(keys.GANG_SEAT_HOLD) if meta is not None else None
         if text is not None:
@@ -198,7 +204,7 @@ class Seats(QueuePolicy):
         return self._round_state.config.repair.seat_hold
 
     def _coming(self, gang: Gang, missing: int) -> list[PodInfo]:
-        """Returns the missing members: pending ones, then stand-ins for those without a pod."""
+        """Returns the missing members: the pending members, then a substitute pod for each member without a pod."""
         found = list(gang.pending[:missing])
         if len(found) < missing:
             models = [_recreated(pod, self._round_state) for pod in gang.bound]
@@ -211,7 +217,7 @@ class Seats(QueuePolicy):
         return found
 
     def _places(self, gang: Gang, unit: Unit, coming: Sequence[PodInfo]) -> list[tuple[PodInfo, int]]:
-        """Returns (missing member, node position) of as many missing members as fit beside the live ones now."""
+        """Returns (missing member, node position) for as many missing members as fit beside the live members now."""
         asking = self._with(gang, unit, coming, needed=0)
         state = self._round_state.of_changed(asking)
         state.inputs.repairs = lambda pod: True
@@ -222,8 +228,11 @@ class Seats(QueuePolicy):
     def _at_known_end(
         self, gang: Gang, unit: Unit, coming: Sequence[PodInfo], until: float
     ) -> tuple[list[tuple[PodInfo, int]], Ints, float] | None:
-        """Returns (nodes, amounts that are withheld now, end) of the earliest known end at which all missing members
-        fit; None without one up to `until`. Members without a pod are not planned for."""
+        """Returns the earliest known end of running pods at which all missing members fit; None if there is none up to
+        `until`.
+
+        The result is (nodes, amounts that are withheld now, end). Only missing members that have a pod are planned.
+        """
         known = self._round_state.snapshot.pods
         if any(pod.key not in known for pod in coming):
             return None
@@ -255,7 +264,7 @@ class Seats(QueuePolicy):
 
     @contextmanager
     def _without(self, seats: Iterable[GangSeat]) -> Iterator[None]:
-        """Counts some seats as free inside the context."""
+        """Within the context, the capacity of some seats counts as free."""
         draft, opened = self._round_state.draft, list(seats)
         for seat in opened:
             draft.release_withheld(seat.reservation)
@@ -266,7 +275,7 @@ class Seats(QueuePolicy):
                 draft.withhold(seat.reservation)
 
     def _drop_used(self, seats: Iterable[GangSeat]) -> None:
-        """Ends the seats on nodes where a unit of higher priority has taken their capacity."""
+        """Ends the seats on nodes where a unit of higher priority has taken the capacity."""
         draft, snapshot = self._round_state.draft, self._round_state.snapshot
         for seat in seats:
             rows = [snapshot.index[name] for name in seat.nodes]
@@ -275,7 +284,7 @@ class Seats(QueuePolicy):
                 self._seats = [one for one in self._reserved() if one is not seat]
 
     def _blocked(self, unit: Unit, seat: GangSeat) -> str:
-        """Returns the message with the number of nodes on which a pod of the unit would fit without the seats."""
+        """Returns the message with the number of nodes on which a pod of the unit would fit without these seats."""
         amounts = seat.reservation.amounts
         if amounts is None or self._is_open(seat, unit):
             return ""
@@ -298,7 +307,8 @@ class Seats(QueuePolicy):
 
 
 def _queue_key(unit: Unit) -> tuple[int, float, object]:
-    """Returns the sort key of a unit in the queue: the highest priority, then the oldest, then the natural name."""
+    """Returns the sort key of a unit in the queue: highest priority first, then the oldest, then natural order of
+    names."""
     pods = unit.members
     return -max(pod.priority for pod in pods), min(pod.created for pod in pods), natural_key(unit.group_id)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dry run of the queue: which pending pods would start on the draft as it is, on free capacity alone.
+"""A dry run of the queue: finds the pending pods that would start on the current draft, on free capacity alone.
 
-`give_back_overuse` uses it to find out whether an eviction helps any pod. The draft is unchanged afterwards.
+`give_back_overuse` uses it to find out if an eviction helps any pod. The draft is the same afterwards.
 """
 
 from collections.abc import Hashable
@@ -14,7 +14,10 @@ from koordpy.planner.queue.unit_order import UnitOrder
 
 
 def starters(round_state: RoundState) -> frozenset[str]:
-    """Returns the keys of the pods that would be placed. Units of an equivalence class that failed are not tried."""
+    """Returns the keys of the pods that would be placed.
+
+    Once a unit fails, other units of its equivalence class are skipped.
+    """
     draft, snapshot = round_state.draft, round_state.snapshot
     pods, fairness = snapshot.pods.values(), round_state.config.fairness
     queue = UnitOrder(round_state.groups.units(), use=draft.quotas, pods=pods, config=fairness, now=snapshot.now)

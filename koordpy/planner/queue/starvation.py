@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The starvation guard: reserves nodes for a unit that has waited too long (`fairness.starvationAfter`).
 
-A large unit may never start, because small units always use the capacity that becomes free before there is enough for
-it (quota-fairness.md 2). So the first such unit that would fit an empty cluster gets, for one round, a reservation on
-the nodes of one placement: with the fewest accelerators still to be freed, then the fewest pods that must end, then
-natural order. Resources that the unit lacks there are closed to all later units. Other resources of these nodes are
-not.
+A large unit may never start, because small units always use capacity before enough of it is free for the large unit
+(docs/rules/quota-fairness.md 2). So the first such unit that would fit an empty cluster gets a reservation for one
+round. It covers the nodes of one placement, chosen for the fewest accelerators that must still be freed, then the
+fewest pods that must end, then natural order. On these nodes, resources that the unit lacks are closed to all later
+units; other resources are not.
 """
 
 import heapq
@@ -38,8 +38,9 @@ from koordpy.quota.quota_book import card_hundredths
 def starving_beside(groups: Groups, only: Collection[str], latest: float) -> list[Unit]:
     """Returns units that are not due in this round and may be starving, the longest wait first.
 
-    Nodes are reserved for these, too, although the round does not try them. At most `STARVING_BESIDE` units. only: ids
-    of the due units. latest: latest creation time of a starving pod, in seconds since the epoch.
+    Nodes are reserved for these units as well, although the round does not try them. At most `STARVING_BESIDE` units.
+    only: ids of the due units. latest: latest creation time at which a pod counts as starving, in seconds since the
+    epoch.
     """
     waiting = sorted((pod for pod in groups.snapshot.pending if pod.created <= latest), key=lambda pod: pod.created)
     out: dict[str, Unit] = {}
@@ -53,7 +54,7 @@ def starving_beside(groups: Groups, only: Collection[str], latest: float) -> lis
 
 
 class AllEnded:
-    """The cluster as if every pod that can end had ended, for the question whether a unit could ever fit."""
+    """The cluster as if every pod that can end had ended: shows if a unit could ever fit."""
 
     def __init__(self, round_state: RoundState) -> None:
         self._round_state = round_state
@@ -75,29 +76,30 @@ class AllEnded:
 
 
 class StarvationGuard(QueuePolicy):
-    """The policy of one round: at most one reservation for a starving unit."""
+    """The starvation guard of one round: reserves nodes for at most one starving unit."""
 
     def __init__(self, round_state: RoundState, starving: Collection[str], backfill: QueuePolicy | None = None) -> None:
-        """starving: ids of the units that have waited too long. backfill: the backfill policy, None if it is off. If
-        that promises a start, this policy reserves nothing."""
+        """starving: ids of the units that have waited too long. backfill: the backfill policy; None if backfill is off.
+        If it promises a start, this policy reserves nothing."""
         self._round_state, self._ended = round_state, AllEnded(round_state)
         self._starving, self._backfill = starving, backfill
         self._reservation: Reservation | None = None
-        """Reservation of the first starving unit; None until such a unit lacks capacity."""
+        """The reservation of the first starving unit that lacks capacity; None until there is one."""
 
     def reserve(self, unit: Unit) -> str:
         """Reserves nodes for the first starving unit that does not fit.
 
-        On each reserved node all free capacity of the resources that the unit lacks is withheld from other units; if it
-        lacks none, only its requests are withheld. Returns the message for its pods; empty if another unit has the
-        reservation already, or if the unit would not fit an empty cluster.
+        On each reserved node, all free capacity of the resources that the unit lacks is withheld from other units. If
+        the unit lacks no resource, only its requests are withheld. Returns the message for the unit's pods. The message
+        is empty, and nothing is reserved, if another unit has the reservation already, or if the unit would not fit an
+        empty cluster.
         """
         needs = self._needs_of(unit) if self._reservation is None else {}
         if not needs:
             return ""
         draft, columns = self._round_state.draft, self._round_state.snapshot.columns
         free, reserved = np.maximum(draft.free(), 0), np.zeros_like(draft.used)
-        # what the unit lacks on its nodes together, and then what is withheld on each node
+        # first what the unit lacks on all its nodes together, then what is withheld on each node
         lacking: Amounts = {}
         for node, amounts in needs.items():
             short = {name: amount - int(free[node, columns[name]]) for name, amount in amounts.items()}
@@ -114,7 +116,8 @@ class StarvationGuard(QueuePolicy):
     def settle(self, unit: Unit, outcome: UnitOutcome) -> UnitOutcome:
         """Reserves nodes if a starving unit lacks capacity.
 
-        The message of a unit without capacity also says on how many nodes the reservation keeps it from starting.
+        Adds to the message of any unit that lacks capacity the number of nodes on which it would fit without the
+        reservation.
         """
         if not isinstance(outcome, WaitingUnit) or not outcome.lacks_capacity:
             return outcome
@@ -137,9 +140,9 @@ class StarvationGuard(QueuePolicy):
         return False
 
     def blocked_message(self, unit: Unit) -> str:
-        """Returns a message with the number of nodes where a pod of the unit would fit without the reservation.
+        """Returns a message with the number of nodes on which a pod of the unit would fit without the reservation.
 
-        Empty if there are none.
+        Empty if there are no such nodes.
         """
         hold = self._reservation
         if hold is None or hold.amounts is None:
@@ -162,10 +165,10 @@ class StarvationGuard(QueuePolicy):
         )
 
     def _needs_of(self, unit: Unit) -> dict[int, Amounts]:
-        """Returns node -> requests of the unit's pods there, with their number under PODS, by a placement as if all
-        other pods had ended. Empty if the unit does not even fit then.
+        """Returns node -> requests of the unit's pods on it, in a placement as if all other pods had ended.
 
-        For interchangeable pods, nodes are chosen where the fewest accelerators must still be freed.
+        The number of the pods is under the key PODS. Empty if the unit does not fit even then. If the pods are
+        interchangeable, the nodes are those on which the fewest accelerators must still be freed.
         """
         found = self._ended.attempt(unit)
         if not isinstance(found, PlacedUnit):
@@ -182,7 +185,8 @@ class StarvationGuard(QueuePolicy):
 
 
 def _is_interchangeable(unit: Unit, problem: Problem, snapshot: Snapshot) -> bool:
-    """Returns True if any slot suits any pod: equal pods under at most one hard layer, without further constraints."""
+    """Returns True if each pod of the unit may use any slot: equal pods, at most one hard layer, no further
+    constraints."""
     equal = len({problem.members[rank].shape for rank in problem.pending}) == 1
     keyed = any(gang.hard_keys for gang in unit.gangs)
     free = equal and counts_decide(unit.pending[0], snapshot)
@@ -190,9 +194,9 @@ def _is_interchangeable(unit: Unit, problem: Problem, snapshot: Snapshot) -> boo
 
 
 def _cheapest(pod: PodInfo, number: int, problem: Problem, round_state: RoundState) -> list[int]:
-    """Returns the nodes of `number` equal pods in natural order, chosen where the least must still be freed.
+    """Returns the nodes of `number` equal pods, in natural order, chosen so that the least must still be freed.
 
-    problem: on the cluster as if all pods had ended. All pods are in one domain of the hard layer, if there is one.
+    problem: on the cluster as if all pods had ended. If there is a hard layer, all pods are in one domain of it.
     """
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
@@ -214,10 +218,10 @@ def _cheapest(pod: PodInfo, number: int, problem: Problem, round_state: RoundSta
 def _fill(
     nodes: Iterable[int], number: int, slots: np.ndarray, waits: "_EndingCounts"
 ) -> tuple[tuple[int, int], list[int]]:
-    """Returns ((accelerators, pods) to be freed, nodes) of `number` pods on the given nodes.
+    """Returns ((accelerators, pods) to be freed, nodes) for `number` pods on the given nodes.
 
-    The accelerators to be freed for one more pod on a node never decrease, so choosing the cheapest next pod is
-    optimal.
+    On each node, every further pod needs at least as many freed accelerators as the pod before. So always choosing the
+    cheapest next pod is optimal.
     """
     taken: dict[int, int] = {}
     heap = [(waits.total(node, 1), node) for node in nodes]
@@ -234,7 +238,7 @@ def _fill(
 
 
 class _EndingCounts:
-    """Counts what must end on a node before a number of pods of one kind fits there."""
+    """Counts the pods that must end on a node before a number of pods of one kind fits there."""
 
     def __init__(self, pod: PodInfo, round_state: RoundState) -> None:
         self.snapshot: Snapshot = round_state.snapshot
@@ -244,7 +248,8 @@ class _EndingCounts:
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
 
     def total(self, node: int, pods: int) -> tuple[int, int]:
-        """Returns (accelerators in hundredths, running pods) that must end for `pods` pods."""
+        """Returns (accelerators in hundredths, running pods) that must be freed and end so that `pods` pods fit the
+        node."""
         found = self._known.get((node, pods))
         if found is None:
             short = {}
@@ -256,7 +261,8 @@ class _EndingCounts:
         return found
 
     def _ending(self, node: int, short: Amounts) -> int:
-        """Returns how many pods must end, those first that free the largest part of the lacking amounts."""
+        """Returns the number of pods that must end; pods that free the largest part of the lacking amounts end
+        first."""
         if not short:
             return 0
         there = [*self.snapshot.pods_on.get(self.snapshot.nodes[node].name, ())]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Usage and share of every tenant, as `simulate` shows them at the end of a run.
+"""Usage and share of every tenant, as `simulate` reports them at the end of a run.
 
-Source: docs/rules/quota-fairness.md 3. In mode gpu-count tenants are users, counted in cards. In other modes they are
-queues, counted in every resource that is shared out to them.
+Source: docs/rules/quota-fairness.md 3. In mode gpu-count, tenants are users, and only accelerators are counted. In the
+other modes, tenants are queues, and every resource that is shared out to them is counted.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from koordpy.preemption.rules.across_users import tenant_order
 from koordpy.quota.quota_book import QuotaUse
 
 Amount = int | float | str
-"""Cards and whole units as numbers, cpu as a quantity."""
+"""Accelerators and whole units as a number, cpu as a quantity such as `500m`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class TenantShare:
     queue: str
     """Name of the user or queue."""
     used: Amount | Mapping[str, Amount]
-    """Cards in mode gpu-count; in other modes resource -> amount."""
+    """Accelerators in mode gpu-count; in the other modes resource -> amount."""
     share: Amount | Mapping[str, Amount]
     """In the form of `used`."""
     usage: float | None = None
@@ -35,7 +35,7 @@ class TenantShare:
 
 
 def tenant_shares(snapshot: Snapshot, fairness: Fairness) -> tuple[TenantShare, ...]:
-    """Returns tenants with pending or bound pods, in natural order; none in mode off."""
+    """Returns the tenants with pending or bound pods, in natural order of names; none in mode off."""
     entitlements = entitlements_of(snapshot, fairness)
     if entitlements is None:
         return ()
@@ -60,7 +60,7 @@ def _share(tenant: Tenant, entitlements: Entitlements, use: QuotaUse, mode: str)
 
 
 def _cards(hundredths: Fraction | int) -> Amount:
-    """Returns hundredths of devices as devices."""
+    """Returns hundredths of a device as devices."""
     cards = Fraction(hundredths) / 100
     return int(cards) if cards.denominator == 1 else float(cards)
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order in which a round tries pending units, and which units have waited too long.
 
-Source: quota-fairness.md 2. Half-bound gangs come first, then units of system priority, then starving units, then a
-tree of queues. At each level of the tree the queue with the lowest key has the next turn. The fairness mode computes
-the key (`fairness/order_registry.py`). Units of one queue are ordered by priority, age and name. If a unit is placed,
-the queues on its path are compared again, because usage has grown. If it fails, the next unit of the same queue
-follows.
+Source: docs/rules/quota-fairness.md 2. The order is: half-bound gangs, units of system priority, starving units, then a
+tree of queues. At each level of the tree, the queue with the lowest key has the next turn; the fairness mode computes
+the key (`fairness/order_registry.py`). Units of one queue (jobs) are ordered by priority, age and name. After a unit is
+placed, the queues on its path are compared again, because their usage has grown. After a unit that is not placed, the
+next unit of the same queue follows.
 """
 
 import heapq
@@ -31,20 +31,20 @@ def half_bound(unit: Unit) -> bool:
 
 @dataclass(eq=False, slots=True)
 class _QueueNode:
-    """A node of the tree of queues: it has jobs, child queues, or both."""
+    """A queue in the tree of queues. It has jobs, child queues, or both."""
 
     queue: ShareQueue
     parent: "_QueueNode | None" = None
     jobs: list[Job] = field(default_factory=list)
-    """Jobs of this queue without those of its children, the next job last."""
+    """Jobs of this queue without jobs of its children; the next job is the last element."""
     children: list["_QueueNode"] = field(default_factory=list)
     heap: list[Any] = field(default_factory=list)
-    """(key, tie-break, child) of the children that have a next job."""
+    """(key, tie-break, child) of each child that has a next job; a heap."""
     ages: list[tuple[float, str]] = field(default_factory=list)
-    """(age, unit id) of the jobs of this queue and of all queues below it, the oldest last."""
+    """(age, unit id) of the jobs of this queue and of all queues below it; the oldest is the last element."""
 
     def head(self) -> Job:
-        """Returns the next job of the queue or of the queues below it."""
+        """Returns the next job of this queue or of the queues below it."""
         node = self
         while not node.jobs:
             node = node.heap[0][-1]
@@ -62,19 +62,19 @@ def _by_name(node: _QueueNode) -> Any:
 
 
 class UnitOrder:
-    """Yields the units one by one. After each unit that is placed, the caller calls `placed`."""
+    """Iterates over the units in order. The caller must call `placed` after each unit that it has placed."""
 
     def __init__(
         self, units: list[Unit], *, use: QuotaUse, pods: Iterable[PodInfo], config: Fairness, now: float
     ) -> None:
-        """use: usage of users and quotas; it changes with the draft. pods: all of the snapshot. now: seconds since the
-        epoch."""
+        """use: usage of users and quotas, which changes with the draft. pods: all pods of the snapshot. now: seconds
+        since the epoch."""
         self._use, self._pods = use, pods
         self._config = config
         self._got = False
-        """True if the last unit was placed."""
+        """True if the unit that was yielded last was placed."""
         self._gone: set[str] = set()
-        """Ids of the units of the tree of queues that have had their turn."""
+        """Ids of the units in the tree of queues that were yielded."""
         first: list[Job] = []
         system: list[Job] = []
         rest: list[Job] = []
@@ -83,29 +83,29 @@ class UnitOrder:
             (first if half else system if job.priority >= keys.SYSTEM_PRIORITY_FLOOR else rest).append(job)
         starving = sorted((job for job in rest if self._starves(job, now)), key=attrgetter("since"))
         self.starving = frozenset(job.unit.id for job in starving)
-        """Ids of units that have waited too long, and for which nodes may be reserved now."""
+        """Ids of units that have waited too long, so that nodes may be reserved for them in this round."""
         self._first = [*first, *system, *starving]
         self._rest = [job for job in rest if job.unit.id not in self.starving]
 
     def _starves(self, job: Job, now: float) -> bool:
         """Returns True if a unit is starving now.
 
-        After `fairness.starvationAfter` seconds, periods of that length alternate: one as a starving unit, one without.
-        So a unit that waiting does not help cannot leave nodes idle for ever.
+        After `fairness.starvationAfter` seconds, periods of that length alternate: the unit is starving in one, and not
+        in the next. So nodes are not reserved without end for a unit that can never start.
         """
         after = self._config.starvation_after
         waited = now - job.since
         return after > 0 and waited >= after and waited // after % 2 == 1
 
     def placed(self) -> None:
-        """Records that the last unit was placed; another queue may have the next turn."""
+        """Records that the unit that was yielded last was placed; another queue may have the next turn."""
         self._got = True
 
     def __iter__(self) -> Iterator[Unit]:
-        """Yields the units: first those outside the tree of queues, then by queue."""
+        """Yields the units: first the units outside the tree of queues, then those of the tree."""
         for job in self._first:
             yield job.unit
-        # in each turn, the leaf queue with the lowest key yields jobs until one is placed
+        # in each turn, the queue with the lowest key yields jobs until one of them is placed
         keys_: QueueKeys = ORDERS[self._config.mode](self._use, self._config, self._pods)
         root = self._tree(keys_)
         losses = self._use.losses
@@ -120,7 +120,7 @@ class UnitOrder:
                 self._gone.add(job.unit.id)
                 yield job.unit
             if self._got and any(keys_.queue_of_pod(pod) != leaf.queue for pod in job.unit.pending):
-                self._fill(root, keys_)  # the unit has members in several queues, so the usage of all these has grown
+                self._fill(root, keys_)  # the unit has members in several queues, so several usages have grown
             else:
                 self._ascend(leaf, keys_)
 
@@ -172,9 +172,9 @@ class UnitOrder:
         return node.ages[-1][0] if node.ages else INFINITE
 
     def _descend(self, root: _QueueNode) -> _QueueNode:
-        """Returns the queue with the next turn.
+        """Returns the queue that has the next turn.
 
-        This queue and the queues above it are removed from the heaps until `_ascend` puts them back.
+        It and the queues above it are removed from the heaps until `_ascend` puts them back.
         """
         node = root
         while not node.jobs:
@@ -182,7 +182,7 @@ class UnitOrder:
         return node
 
     def _ascend(self, leaf: _QueueNode, keys_: QueueKeys) -> None:
-        """Puts a queue and the queues above it back on the heaps, with new keys; empty queues are left out."""
+        """Puts a queue and the queues above it back on the heaps, with new keys; queues without jobs are left out."""
         node = leaf
         while node.parent is not None:
             if not node.empty:
