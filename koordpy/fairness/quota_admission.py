@@ -34,11 +34,9 @@ REFUSING_QUOTA = "quotaName: "
 
 @dataclass(frozen=True, slots=True)
 class QuotaRefusal:
-    """A quota that does not admit a unit, and the reason.
-
-    Either the unit exceeds a limit (`limit_name`), or a pod is in a parent quota, or the quota's object cannot be read
-    (`closed`). Amounts are those of the exceeded resources; None if no limit is exceeded.
-    """
+    """A quota that does not admit a unit, and the reason. Either the unit exceeds a limit (`limit_name`), or a pod is
+    in a parent quota, or the quota's object cannot be read (`closed`). Amounts are those of the exceeded resources;
+    None if no limit is exceeded."""
 
     quota: str
     path: tuple[str, ...]
@@ -151,9 +149,8 @@ class Admission:
 
     def admission_limits_after(self, freed: Mapping[str, int], only: str = "") -> Mapping[str, Amounts]:
         """Returns `admission_limits` as they would be if pods in no quota used less (docs/rules/quota-fairness.md 4).
-
-        freed: resource -> amount by which they use less. only: the one resource to compute limits for; empty for all.
-        """
+        freed: resource -> amount by which they use less. only: the one resource to compute limits for; empty for
+        all."""
         if not any(freed.values()) or not self.settings.enable_runtime_quota:
             return self.admission_limits()
         views = [self._reserved(), self._unplaced()]
@@ -179,23 +176,18 @@ class Admission:
         )
 
     def _unplaced(self) -> Mapping[str, Amounts] | None:
-        """Returns the reserved amounts without placements of the round; None if this makes no difference.
-
-        With `guaranteeUsage`, placements raise guarantees that the limits of the snapshot do not contain. A search for
-        victims must respect both the limits with placements and the limits without them.
-        """
+        """Returns the reserved amounts without placements of the round; None if this makes no difference. With
+        `guaranteeUsage`, placements raise guarantees that the limits of the snapshot do not contain. A search for
+        victims must respect both the limits with placements and the limits without them."""
         both = self.view.net and self.view.without_terminating and self.settings.guarantee_usage
         return self.reservations.reserved_by_quota(without_terminating=True) if both else None
 
     def _limits_with(
         self, promised: Mapping[str, Amounts], only: str = "", *, also: Mapping[str, Amounts] | None = None
     ) -> Mapping[str, Amounts]:
-        """Returns the limits of all quotas.
-
-        promised: quota -> reserved amounts; negative amounts raise the total. only: the one resource to compute; empty
-        for all. also: other reserved amounts, for which the limits are computed, too; the smaller limit applies. None
-        for no others.
-        """
+        """Returns the limits of all quotas. promised: quota -> reserved amounts; negative amounts raise the total.
+        only: the one resource to compute; empty for all. also: other reserved amounts, for which the limits are
+        computed, too; the smaller limit applies. None for no others."""
         if also is not None and also != promised:
             one, other = self._limits_with(promised, only), self._limits_with(also, only)
             return {q: {r: min(n, other[q][r]) for r, n in of.items()} for q, of in one.items()}
@@ -230,31 +222,24 @@ class Admission:
 
     @property
     def lends(self) -> bool:
-        """True if runtimes are computed with other demand than that of the snapshot (`lend_runtimes.py`).
-
-        Then no limit exceeds max, even if usage exceeds max already.
-        """
+        """True if runtimes are computed with other demand than that of the snapshot (`lend_runtimes.py`). Then no limit
+        exceeds max, even if usage exceeds max already."""
         return self.view.demand is not None
 
     # -- one unit -----------------------------------------------------------------------------------------------------
 
     def refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
-        """Returns the refusal of a unit if no core of it can be admitted; None if some core may be admitted.
-
-        If members differ, a core other than the lowest-ranked one may fit; the allowances of the placement problem
-        decide that.
-        """
+        """Returns the refusal of a unit if no core of it can be admitted; None if some core may be admitted. If members
+        differ, a core other than the lowest-ranked one may fit; the allowances of the placement problem decide that."""
         found = self.core_refusal(unit, use)
         if found is None or not found.limit_name or self._has_equal_cores(unit) or self._exceeds_a_limit(unit, use):
             return found
         return None
 
     def core_refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
-        """Returns the refusal of the lowest-ranked core of a unit; None if all quotas admit this core.
-
-        If pods are in a parent quota or below an unreadable quota, that is the refusal. Else it is the first exceeded
-        limit, from the leaf upwards.
-        """
+        """Returns the refusal of the lowest-ranked core of a unit; None if all quotas admit this core. If pods are in a
+        parent quota or below an unreadable quota, that is the refusal. Else it is the first exceeded limit, from the
+        leaf upwards."""
         for pod in unit.pending if self.quotas.tree.quotas else ():
             name = self.quotas.quota_of(pod)
             quota = self.quotas.tree.quotas.get(name)
@@ -302,11 +287,8 @@ class Admission:
         )
 
     def _use_outside_quotas(self, quota_limit: _QuotaLimit, over: Iterable[str]) -> Mapping[str, int]:
-        """Returns the amounts above 0 that pods in no quota use.
-
-        Empty unless the limit is a runtime of the default tree, because these amounts reduce only the total of that
-        tree.
-        """
+        """Returns the amounts above 0 that pods in no quota use. Empty unless the limit is a runtime of the default
+        tree, because these amounts reduce only the total of that tree."""
         if quota_limit.limit_name != "runtime" or self.quotas.tree.quotas[quota_limit.quota].tree_id:
             return {}
         held = [self.quotas.own_used.get(name, {}) for name in BUILT_IN_QUOTAS]
@@ -325,11 +307,8 @@ class Admission:
         ]
 
     def _use_with_reservations(self, unit: Unit, use: QuotaUse) -> QuotaUse:
-        """Returns the usage including the reservations that are closed to a unit.
-
-        If the unit searches for victims or has a nomination, amounts that terminating pods free are subtracted from the
-        reserved amounts.
-        """
+        """Returns the usage including the reservations that are closed to a unit. If the unit searches for victims or
+        has a nomination, amounts that terminating pods free are subtracted from the reserved amounts."""
         net = self.view.net or any(pod.nominated_node for pod in unit.pending)
         return self.reservations.use(unit, use, net=net)
 
@@ -367,9 +346,7 @@ class Admission:
 
     def _amounts_left(self, unit: Unit, use: QuotaUse) -> Iterator[tuple[set[str], str, int]]:
         """Yields (keys of the pending pods that a limit counts, resource, amount left) for every limit and resource.
-
-        The amount left is at least 0, so that pods that do not request the resource are not refused.
-        """
+        The amount left is at least 0, so that pods that do not request the resource are not refused."""
         first = {pod.shape: pod for pod in unit.pending}  # pods of one shape are in one quota
         names = {at for pod in first.values() for at in self.quotas.tree.path(self.quotas.quota_of(pod))}
         for name in sorted(names):
@@ -381,11 +358,9 @@ class Admission:
     # -- placement problem --------------------------------------------------------------------------------------------
 
     def allowances(self, unit: Unit, numbers: Mapping[bytes, int], use: QuotaUse) -> tuple[Allowance, ...]:
-        """Returns the limits of quotas that a placement of the unit might exceed, for the placement problem.
-
-        numbers: shape of a pod -> index of the shape in the problem. All pods of a shape are in the same quota, and
-        either all or none are non-preemptible.
-        """
+        """Returns the limits of quotas that a placement of the unit might exceed, for the placement problem. numbers:
+        shape of a pod -> index of the shape in the problem. All pods of a shape are in the same quota, and either all
+        or none are non-preemptible."""
         if not self.quotas.tree.quotas:
             return ()
         first = {pod.shape: pod for pod in reversed(unit.pending)}

@@ -114,12 +114,10 @@ def _with_multiple(
 
 
 def domain_order(problem: Problem, reference: int, level: int, domain: int) -> dict[int, Ints]:
-    """Returns the order in which goal 6 compares the pod counts of the domains below a region.
-
-    reference: shape by which slots are counted. level, domain: the region. The result is level -> domains of that level
-    inside the region, in order, for every level below the region. Domains are ordered by the position of their parent,
-    then most attracting pods, most slots, natural name.
-    """
+    """Returns the order in which goal 6 compares the pod counts of the domains below a region. reference: shape by
+    which slots are counted. level, domain: the region. The result is level -> domains of that level inside the region,
+    in order, for every level below the region. Domains are ordered by the position of their parent, then most
+    attracting pods, most slots, natural name."""
     tree, usable = problem.tree, slots_by_level(problem, reference)
     order: dict[int, Ints] = {}
     above = np.array([domain], dtype=np.int64)
@@ -203,12 +201,9 @@ class Goals:
 
     def members(self, nodes: Mapping[int, int]) -> Goal:
         """Goal 0: the ranks of the core, then the negated number of placed members, then the ranks of all placed
-        members.
-
-        Rule 2 of docs/rules/gang-network.md 2.6 requires the core of lowest ranks; if it cannot be placed, rule 3
-        requires the lowest core that can. Comparing cores first satisfies both rules, because no core is lower than
-        that of rule 2.
-        """
+        members. Rule 2 of docs/rules/gang-network.md 2.6 requires the core of lowest ranks; if it cannot be placed,
+        rule 3 requires the lowest core that can. Comparing cores first satisfies both rules, because no core is lower
+        than that of rule 2."""
         core = core_of(self.problem, nodes)
         if core is None:
             raise ValueError("a gang has fewer pods than it needs")
@@ -264,10 +259,8 @@ class Goals:
         return tuple(out)
 
     def score(self, nodes: Mapping[int, int]) -> Goal:
-        """The negated sum of scores.
-
-        With a gather goal it is compared after goal 5 and the device costs, and before goal 6.
-        """
+        """The negated sum of scores. With a gather goal it is compared after goal 5 and the device costs, and before
+        goal 6."""
         shapes, members = self.problem.shapes, self.problem.members
         return (-sum(int(shapes[members[rank].shape].score[node]) for rank, node in nodes.items()),)
 
@@ -287,9 +280,7 @@ class Goals:
 
     def crossings(self, nodes: Mapping[int, int]) -> tuple[int, ...]:
         """Returns, for each level from the top layer to the nodes, the number of ring neighbours in different domains.
-
-        The ring is all placed members in rank order; the last member is the neighbour of the first.
-        """
+        The ring is all placed members in rank order; the last member is the neighbour of the first."""
         placed = self.placed(nodes)
         ring = self.tree.domain_of[1:, [placed[rank] for rank in sorted(placed)]]
         return tuple(int(n) for n in (ring != np.roll(ring, -1, axis=1)).sum(axis=1))
@@ -326,11 +317,9 @@ class Goals:
 
 
 def goal_vector(problem: Problem, nodes: Mapping[int, int]) -> Goal:
-    """Returns the values of all goals of a valid placement (rank -> node of every new pod); smaller is better.
-
-    With and without a gather goal, the goals differ (`Problem`). Raises ValueError if no pod is placed, or if a gang
-    has fewer new pods than it needs.
-    """
+    """Returns the values of all goals of a valid placement (rank -> node of every new pod); smaller is better. With and
+    without a gather goal, the goals differ (`Problem`). Raises ValueError if no pod is placed, or if a gang has fewer
+    new pods than it needs."""
     if not nodes:
         raise ValueError("no pod is placed")
     return Goals(problem).vector(nodes)
@@ -389,11 +378,9 @@ def beyond_room(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, i
 
 
 def faults_together(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
-    """Returns the faults of a placement that concern several pods at once, one sentence each.
-
-    These are nodes with devices that cannot serve all new pods of the node (`DeviceCosts.cost` is None), and
-    interactions that are violated.
-    """
+    """Returns the faults of a placement that concern several pods at once, one sentence each. These are nodes with
+    devices that cannot serve all new pods of the node (`DeviceCosts.cost` is None), and interactions that are
+    violated."""
     table, held = problem.device_costs, Counter((problem.members[rank].shape, node) for rank, node in nodes.items())
     unserved = [
         f"{problem.tree.node_names[node]} cannot take its pods together"

@@ -50,11 +50,8 @@ class UnitFigures(msgspec.Struct, frozen=True):
 
 
 class Option(NamedTuple):
-    """A unit (position in `Choices.units`) under a rule (position in the order of rules).
-
-    A unit that several rules allow has one option for each of them. At most one of these is chosen, if possible that of
-    the earliest rule.
-    """
+    """A unit (position in `Choices.units`) under a rule (position in the order of rules). A unit that several rules
+    allow has one option for each of them. At most one of these is chosen, if possible that of the earliest rule."""
 
     unit: int
     rule: int
@@ -62,10 +59,8 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The condition least <= sum(terms) <= most; a bound that is None does not apply.
-
-    It applies if any option of `when` is chosen; if `when` is empty, it always applies.
-    """
+    """The condition least <= sum(terms) <= most; a bound that is None does not apply. It applies if any option of
+    `when` is chosen; if `when` is empty, it always applies."""
 
     terms: Terms
     most: int | None = None
@@ -75,13 +70,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSteps:
-    """The condition that a quota of the preemptor admits it, if victims in no quota raise the quota's runtime.
-
-    Such victims return capacity to the total that quotas share. A larger total can raise the runtime, the amount that
-    the quota may use (docs/rules/quota-fairness.md 4). gives: amounts that options return to the total. terms: amounts
-    that options free in the quota itself. steps: ((from, least), ...) by ascending `from`, starting at 0. The last step
-    with `from` <= sum(gives) applies, and requires sum(terms) >= `least`.
-    """
+    """The condition that a quota of the preemptor admits it, if victims in no quota raise the quota's runtime. Such
+    victims return capacity to the total that quotas share. A larger total can raise the runtime, the amount that the
+    quota may use (docs/rules/quota-fairness.md 4). gives: amounts that options return to the total. terms: amounts that
+    options free in the quota itself. steps: ((from, least), ...) by ascending `from`, starting at 0. The last step with
+    `from` <= sum(gives) applies, and requires sum(terms) >= `least`."""
 
     gives: Terms
     terms: Terms
@@ -99,13 +92,11 @@ class RuntimeSteps:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """The condition that a tenant is above its entitlement before each of its units is evicted.
-
-    Only the last evicted unit may bring the tenant below its entitlement, because a job cannot be divided. The largest
-    unit counts as the last, so that the order of evictions does not matter. resources: ((amounts that options free,
-    usage above the entitlement), ...). If any of these options is chosen, at least one resource must satisfy sum of
-    terms - largest chosen term < usage above the entitlement.
-    """
+    """The condition that a tenant is above its entitlement before each of its units is evicted. Only the last evicted
+    unit may bring the tenant below its entitlement, because a job cannot be divided. The largest unit counts as the
+    last, so that the order of evictions does not matter. resources: ((amounts that options free, usage above the
+    entitlement), ...). If any of these options is chosen, at least one resource must satisfy sum of terms - largest
+    chosen term < usage above the entitlement."""
 
     resources: tuple[tuple[Terms, int], ...]
 
@@ -120,10 +111,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """If any of the options `when` is chosen, at least one branch must be satisfied.
-
-    No branches: none of `when` may be chosen.
-    """
+    """If any option of `when` is chosen, at least one branch must be satisfied. No branches: none may be chosen."""
 
     branches: tuple[Branch, ...]
     when: tuple[int, ...]
@@ -132,9 +120,7 @@ class Either:
 @dataclass(frozen=True, slots=True)
 class Multiple:
     """podCountMultiple in one domain: if any of `when` is chosen, the remaining members must be a multiple of `k`.
-
-    have: members in the domain without evictions.
-    """
+    have: members in the domain without evictions."""
 
     terms: Terms
     """((option, number of members in the domain that it evicts), ...)."""
@@ -147,10 +133,8 @@ class Multiple:
 @dataclass(frozen=True, slots=True)
 class Shortfall:
     """Cost level 6 of one leaf quota: by how much it falls below min(used before, min), in hundredths of accelerators.
-
     It is max(0, sum(terms) - slack). terms: accelerators that options free in the quota. slack: what may be freed
-    without a shortfall.
-    """
+    without a shortfall."""
 
     terms: Terms
     slack: int
@@ -158,10 +142,7 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class MovedKind:
-    """Equal pods that consolidation moves: it evicts them and places them again.
-
-    `Rejoin` restricts nodes of gang members.
-    """
+    """Equal pods that consolidation evicts and places again. `Rejoin` restricts nodes of gang members."""
 
     request: tuple[tuple[int, int], ...]
     """((column of `problem.free`, amount), ...) that each pod of the kind requests."""
@@ -195,22 +176,18 @@ class Rejoin:
 
 @dataclass(frozen=True, eq=False)
 class Tie:
-    """An affinity or spread constraint of the preemptor, counted with all running pods, and how evictions change the
-    counts."""
+    """An affinity or spread constraint, counted with all running pods, and how evictions change the counts."""
 
     interaction: Interaction
     leaving: tuple[tuple[tuple[int, int, int], ...], ...] = ()
-    """For each label of the constraint: ((domain, unit, number of pods that the unit's eviction subtracts there),
-    ...)."""
+    """For each label of the constraint: ((domain, unit, pods that evicting the unit subtracts there), ...)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """The problem: choose victims such that all pending members of `problem` can be placed.
-
-    An option is a position in `options`, a unit a position in `units`. limits, runtimes, crossings, eithers, multiples:
-    conditions on the options, which must all be satisfied. shortfalls: the cost of level 6, by quota.
-    """
+    """The problem: choose victims such that all pending members of `problem` can be placed. An option is a position in
+    `options`, a unit a position in `units`. limits, runtimes, crossings, eithers, multiples: conditions on the options,
+    which must all be satisfied. shortfalls: the cost of level 6, by quota."""
 
     problem: Problem
     """The preemptor's placement problem. `problem.free` is the free capacity without evictions. `Shape.allowed` is 1
@@ -218,8 +195,7 @@ class Choices:
     units: tuple[UnitFigures, ...]
     options: tuple[Option, ...]
     budgets: tuple[int, ...] = ()
-    """Evictions that each PodDisruptionBudget still allows. Each further eviction is a violation, the cost of level
-    1."""
+    """Evictions that each PodDisruptionBudget still allows. Further evictions are violations (level 1)."""
     limits: tuple[Limit, ...] = ()
     runtimes: tuple[RuntimeSteps, ...] = ()
     crossings: tuple[Crossing, ...] = ()
@@ -236,8 +212,7 @@ class Choices:
     rejoins: tuple[Rejoin, ...] = ()
     """Consolidation only: constraints on the new nodes of gang members."""
     lots: tuple[tuple[tuple[int, ...], int], ...] = ()
-    """((nodes, k), ...): the number of the preemptor's pods on these nodes must be a multiple of k (whole blocks of
-    NPUs)."""
+    """((nodes, k), ...): the number of the preemptor's pods on these nodes must be a multiple of k (NPU blocks)."""
     one_of: tuple[tuple[int, ...], ...] = ()
     """Sets of nodes: all of the preemptor's pods must be on the nodes of one set. Empty: any nodes."""
     told_apart: frozenset[int] = frozenset()
@@ -249,11 +224,8 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The placement that the solver found together with a choice; the dry run tries it.
-
-    places: (shape, node) -> number of pods of the preemptor. returns: kind of moved pods -> new node -> number of pods;
-    empty if victims are evicted.
-    """
+    """The placement that the solver found together with a choice; the dry run tries it. places: (shape, node) -> number
+    of pods of the preemptor. returns: kind of moved pods -> new node -> number of pods; empty for evictions."""
 
     places: Mapping[tuple[int, int], int] = field(default_factory=dict)
     returns: Mapping[MovedKind, Mapping[int, int]] = field(default_factory=dict)
@@ -261,11 +233,9 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The result of a method: the chosen options; empty if no choice was found.
-
-    proof: OPTIMAL if no choice has lower cost levels 1 to 6, FEASIBLE if such a choice may exist, INFEASIBLE if no
-    choice exists, UNKNOWN if no choice was found in time.
-    """
+    """The result of a method: the chosen options; empty if no choice was found. proof: OPTIMAL if no choice has lower
+    cost levels 1 to 6, FEASIBLE if such a choice may exist, INFEASIBLE if no choice exists, UNKNOWN if no choice was
+    found in time."""
 
     options: tuple[int, ...]
     proof: Proof
@@ -274,17 +244,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A no-good cut, made after the dry run rejected the choice `taken`.
-
-    It excludes all choices that evict the same units of `relevant_units`, the units on which the rejection depends. Of
-    interchangeable units, only the number matters.
-    """
+    """A no-good cut, made after the dry run rejected the choice `taken`. It excludes all choices that evict the same
+    units of `relevant_units`, the units on which the rejection depends. Of interchangeable units, only the number
+    matters."""
 
     taken: frozenset[int]
     relevant_units: tuple[int, ...]
     places: tuple[tuple[int, int], ...] = ()
-    """((shape, node), ...): the cut applies only if a pod of the shape is on the node. Empty: the cut always
-    applies."""
+    """((shape, node), ...): the cut applies only if such a pod is on the node. Empty: it always applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,10 +264,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A constraint that the dry run found: at least one of some units must be evicted before a node takes a load.
-
-    load: None if the constraint applies to every placement.
-    """
+    """A constraint that the dry run found: at least one of some units must be evicted before a node takes a load. load:
+    None if the constraint applies to every placement."""
 
     units: tuple[int, ...]
     load: Load | None = None
@@ -311,10 +276,7 @@ Cost = tuple[int, ...]
 
 
 def keeps(choices: Choices, taken: Collection[int]) -> bool:
-    """Returns True if a set of options satisfies every limit and contains no unit twice.
-
-    It does not check whether the preemptor's pods fit.
-    """
+    """Returns True if a set of options satisfies every limit and has no unit twice. Whether pods fit is not checked."""
     chosen = set(taken)
     units = [choices.options[o].unit for o in chosen]
     if len(set(units)) < len(units):
@@ -384,11 +346,8 @@ def _crosses_once(crossing: Crossing, chosen: set[int]) -> bool:
 
 
 def fewest_pods(choices: Choices) -> int:
-    """Returns a lower bound of the number of pods that any choice evicts, at least 1.
-
-    For each resource, the continuous knapsack gives a bound: units that free the most per pod first. The result is the
-    largest of these bounds.
-    """
+    """Returns a lower bound of the number of pods that any choice evicts, at least 1. For each resource, the continuous
+    knapsack gives a bound: units that free the most per pod first. The result is the largest of these bounds."""
     problem = choices.problem
     open_to = np.logical_or.reduce([problem.shapes[s].allowed > 0 for s in problem.pending_counts])
     units, fewest = {option.unit for option in choices.options}, 1
@@ -410,11 +369,9 @@ def fewest_pods(choices: Choices) -> int:
 
 
 def cost_levels(choices: Choices, taken: Collection[int]) -> Cost:
-    """Returns levels 1 to 6 of docs/rules/preemption.md 5; smaller is better.
-
-    They are violations of PodDisruptionBudgets, highest priority, gangs broken, accelerators (in hundredths), pods, and
-    accelerators by which quotas fall below their entitlements (in hundredths).
-    """
+    """Returns levels 1 to 6 of docs/rules/preemption.md 5; smaller is better. They are violations of
+    PodDisruptionBudgets, highest priority, gangs broken, accelerators (in hundredths), pods, and accelerators by which
+    quotas fall below their entitlements (in hundredths)."""
     units = [choices.units[choices.options[o].unit] for o in taken]
     covered = [0] * len(choices.budgets)
     for unit in units:
@@ -435,10 +392,7 @@ def cost_levels(choices: Choices, taken: Collection[int]) -> Cost:
 
 
 def late_levels(choices: Choices, taken: Collection[int]) -> tuple[int, int]:
-    """Returns (level 8, level 9); smaller is better.
-
-    Level 8 is the sum of priorities. Level 9 is an integer with one bit for each chosen unit, the most important unit
-    in the highest bit.
-    """
+    """Returns (level 8, level 9); smaller is better. Level 8 is the sum of priorities. Level 9 is an integer with one
+    bit for each chosen unit, the most important unit in the highest bit."""
     units = [choices.units[choices.options[o].unit] for o in taken]
     return sum(unit.priorities for unit in units), sum(1 << unit.rank for unit in units)

@@ -37,10 +37,8 @@ from koordpy.preemption.selection.victim_kinds import kinds_of
 
 
 class VictimsModel(CountModel):
-    """The constraints of a choice, and the sums of its cost levels.
-
-    The sums are in the attributes `early` (levels 1 to 6), `priorities` (8), `by_importance` (9) and `later_rule`.
-    """
+    """The constraints of a choice, and the sums of its cost levels. The sums are in the attributes `early` (levels 1 to
+    6), `priorities` (8), `by_importance` (9) and `later_rule`."""
 
     def __init__(self, choices: Choices, budget: TimeBudget, most: int | None = None) -> None:
         """most: a priority for a small model, which is solved first: it has only victims up to that priority, and it
@@ -136,10 +134,8 @@ class VictimsModel(CountModel):
                 self.model.add(linear([*terms, (times, one.k)]) == one.have).only_enforce_if(some)
 
     def _limit(self, limit: Limit, within: Sequence[cp_model.IntVar] = ()) -> None:
-        """Adds a limit. within:
-
-        0/1 variables; the limit applies only if all of them are 1. Empty: it always applies.
-        """
+        """Adds a limit. within: 0/1 variables; the limit applies only if all of them are 1. Empty: it always
+        applies."""
         total = linear(self._terms(limit.terms))
         when = [o for o in limit.when if o in self.taken]
         if limit.when and not when:
@@ -167,10 +163,8 @@ class VictimsModel(CountModel):
                 self.model.add_bool_or(holds).only_enforce_if(self.more(o, 0))
 
     def _any(self, options: list[int]) -> cp_model.IntVar:
-        """Returns a 0/1 variable that must be 1 if any unit of some kinds is chosen.
-
-        Otherwise the solver may choose 0 or 1; 1 can only add constraints, so it is never an advantage.
-        """
+        """Returns a 0/1 variable that must be 1 if any unit of some kinds is chosen. Otherwise the solver may choose 0
+        or 1; 1 can only add constraints, so it is never an advantage."""
         if len(options) == 1:
             return self.more(options[0], 0)
         out = self.model.new_bool_var("")
@@ -199,11 +193,8 @@ class VictimsModel(CountModel):
 
     def _crossing(self, crossing: Crossing, within: Sequence[cp_model.IntVar] = ()) -> None:
         """Adds a crossing: in one resource, the evicted amount without one unit is below the usage above the
-        entitlement.
-
-        within: 0/1 variables; the crossing applies only if all of them are 1. `last` selects the unit that is
-        subtracted; the solver selects the largest one if that helps.
-        """
+        entitlement. within: 0/1 variables; the crossing applies only if all of them are 1. `last` selects the unit that
+        is subtracted; the solver selects the largest one if that helps."""
         everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms if o in self.taken)
         enough = []
         for terms, room in crossing.resources:
@@ -273,10 +264,8 @@ class VictimsModel(CountModel):
         return out
 
     def attracting_away(self, domain_of: Ints) -> dict[int, list[Term]]:
-        """Returns domain -> terms of the attracting pods in it that are evicted with the chosen units.
-
-        domain_of: [nodes] domain of each node.
-        """
+        """Returns domain -> terms of the attracting pods in it that are evicted with the chosen units. domain_of:
+        [nodes] domain of each node."""
         return self._leaving(
             (int(domain_of[node]), u, pods) for u in self.of_unit for node, pods in self.choices.units[u].attracts
         )
