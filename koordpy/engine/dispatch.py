@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries out the plan of a round or search, unit by unit (pod or gang), on the event loop.
 
-Placements become Bindings (`binding/`), victims evictions (`evictions/`), and refusals conditions (`status/`). Each
-unit then returns to the queue, or leaves it. The cluster changes while a plan is made. If that makes one unit's part of
-the plan stale, the unit is planned again at once. The parts of other units are still carried out, because all units of
-a round were planned on one draft and so do not conflict with each other.
+Placements are passed to `binding/`, victims to `evictions/`, and refusals to `status/` as conditions. Each unit then
+returns to the queue, or leaves it.
+
+The cluster changes while a plan is made. If a change makes one unit's part of the plan stale, the unit is planned again
+at once. The parts of other units are still carried out: all units of a round were planned on one draft, so their parts
+do not depend on a part that is left out.
 """
 
 import logging
@@ -50,7 +52,8 @@ from koordpy.report.setting_warnings import counted_text
 logger = logging.getLogger(__name__)
 
 WAITING_SECONDS = 600.0
-"""Time limit for the Bindings of a plain pod. A gang states its own limit (gang-network.md 2.9)."""
+"""Time limit for the Bindings of a plain pod, in seconds. Gangs have the setting `waiting-time` (gang-network.md
+2.9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +84,9 @@ class _Round:
     round_input: RoundInput
     """The input of the round."""
     seconds: float
-    """Planning time."""
+    """Planning time of the round."""
     placements: Mapping[str, list[Placement]]
-    """Unit -> its pods with a node."""
+    """Unit -> placements of its pods that got a node."""
     pending: Mapping[str, list[PendingPod]]
     """Unit -> verdicts on its pods that stay pending."""
     evictions: Mapping[str, list[Eviction]]
@@ -93,13 +96,13 @@ class _Round:
     foreign: Mapping[str, list[PodInfo]]
     """Node -> pods that other schedulers bound to it since the snapshot."""
     early: frozenset[str]
-    """Units with placements that have to wait for victims of the plan."""
+    """Units with placements that use capacity of victims of the same plan, so that they cannot be bound yet."""
     pods: int
     """Number of pods of all planned units, at least 1."""
     victims: frozenset[str]
     """Pods that the plan evicts."""
     skipped: set[str] = field(default_factory=set)
-    """Units with placements that are not carried out: other units of the plan may fit into their capacity."""
+    """Units with stale placements, which are not carried out. Refused units may fit into their capacity."""
 
 
 class Dispatcher:
@@ -116,7 +119,7 @@ class Dispatcher:
         gangs: Sequence[GangWriter],
         census: Census,
     ) -> None:
-        """eviction_starter: starts evictions. gangs: writers of gang statuses and events; empty in a dry run."""
+        """eviction_starter: starts evictions. gangs: writers of gang statuses and events; empty with `--dry-run`."""
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._committer, self._refusals, self._eviction_starter, self._reservations = (
             committer,
@@ -132,16 +135,15 @@ class Dispatcher:
         self.sent_messages = SentMessages(context.clock)
         """Messages that were logged or sent, by object, so that each is reported once."""
         self._warned: dict[int, tuple[str, str]] = {}
-        """Warnings of the last round that were reported, by `id()`. A standing warning of thousands of quotas is the
-        same object in each round, so that comparing ids is enough."""
+        """`id()` of a warning of the last round that was reported -> the warning. A warning that does not change is the
+        same object in each round, so that comparing ids is enough even for thousands of quotas."""
         self._counted: set[str] = set()
-        """Resources that mean parts of devices, but are counted by number, and for which that was logged."""
+        """Resources for which it was logged that they mean parts of devices, but are only counted by number."""
 
     def apply(self, plan: RoundPlan, begun: RoundInput, *, seconds: float) -> None:
-        """Carries out a round's plan. Ends the attempt of each of its units in the queue, here or later by the
-        component that the unit's part is passed to.
+        """Carries out a round's plan, and ends the attempt of each of its units in the queue.
 
-        seconds: planning time.
+        The component that a unit's part is passed to may end the attempt later. seconds: planning time.
         """
         entries, snapshot = begun.entries, begun.snapshot
         # 1. reservations, and search time charged to the tenants
@@ -169,10 +171,10 @@ class Dispatcher:
             for unit in plan.units
             if (entry := entries.get(unit.unit)) is not None and self._carry_out_unit(unit, entry, parts)
         ]
-        # pods that a parallel round bound could not be victims of this search, like assumed pods
+        # pods that an ordinary round has bound during a search could not be victims of the search, as assumed pods
         self._refusals.round_ended(refused, [*begun.assumed, *begun.concurrent.placed])
         if parts.skipped:
-            # capacity that the stale parts do not use may fit a refused unit
+            # a refused unit may fit into the capacity of the stale parts
             for entry in refused:
                 self._queue.touch(entry.unit, "PlanOvertaken")
         # 3. undecided units, and units that the planner did not find in the snapshot
@@ -183,7 +185,7 @@ class Dispatcher:
                 self._defer(waits, one, parts)
         for name, entry in entries.items():
             if name not in tried:
-                # its pods are deleted or in another unit now; the watch has updated the queue, or will
+                # the pods of the unit are deleted, or in another unit now; the watch updates the queue
                 self._queue.settle_error(entry)
         for unit_id, victims in parts.evictions.items():
             # 4. evictions without a preemptor: of stale gangs, and of quotas above their runtime
@@ -202,8 +204,8 @@ class Dispatcher:
     def _carry_out_unit(self, unit: UnitReport, entry: Entry, parts: _Round) -> bool:
         """Carries out one unit's part of the plan.
 
-        Returns True if the unit was refused: pods of it stay pending, and a victim might help it. False also for a unit
-        that would not fit an empty cluster.
+        Returns True if the unit was refused and victims might help it: some of its pods stay pending, and the unit
+        would fit an empty cluster.
         """
         name, begun = unit.unit, parts.round_input
         for text in unit.solver_faults:
@@ -216,7 +218,7 @@ class Dispatcher:
                 parts.skipped.add(name)
             return False
         if victims:
-            # nothing is bound now: the unit is planned again once the victims are gone
+            # nothing is bound now: the unit is planned again once the victims have ended
             for verdict in left:
                 self._refusals.tell(verdict)
             self._evict(parts, name, victims, entry)
@@ -243,7 +245,7 @@ class Dispatcher:
                     writer.verdict(report, waiting)
         share = parts.seconds / parts.pods
         self._refusals.count(entry, left, gang=bool(gangs), placed=bool(placed), seconds=share)
-        # The core of the gang is placed now. Each further member may preempt by itself in the next round, so it gets no
+        # The core of the gang is placed now. Each surplus member may preempt alone in the next round, so it gets no
         # condition yet (preemption.md 1).
         further = bool(placed and left) and self._eviction_starter.evictor is not None
         for verdict in left if not further else ():
@@ -253,8 +255,8 @@ class Dispatcher:
             self._refusals.clear_failed_nominations(name, left, begun.snapshot, waits)
         # number of members that the unit's gangs lack to their minimums
         short = sum(max(0, report.min_member - report.members) for report in reports)
-        # The planner writes verdicts at the end of the round, on a draft without the round's victims. If a node fits
-        # there, no filter refuses it, and so no filter names the change to wait for. That change is freed capacity.
+        # Verdicts come from the draft at the end of the round, which does not have the round's victims any more. If a
+        # pod fits there, no filter has refused it, so no filter names the change to wait for: freed capacity.
         also = Wake.CAPACITY_FREED if parts.evictions else Wake.NOTHING
         seconds = share * len(unit.pod_keys)
         self._refusals.settle(entry, left, gang=bool(gangs), seconds=seconds, short=short, also=also)
@@ -263,7 +265,8 @@ class Dispatcher:
         return bool(left) and not any(verdict.never for verdict in left)
 
     def _evict(self, parts: _Round, unit: str, victims: Sequence[Eviction], entry: Entry | None) -> None:
-        """Starts the evictions for a unit, and keeps the planned nodes of moved pods. entry: None for no preemptor."""
+        """Starts the evictions for a unit, and reserves the planned nodes of moved pods. entry: None for evictions
+        without a preemptor."""
         self._eviction_starter.start(parts.plan, unit, victims, entry)
         if self._eviction_starter.evictor is not None:
             nominated = [one for one in parts.plan.nominations if one.unit == unit]
@@ -272,7 +275,7 @@ class Dispatcher:
     def _defer(self, entry: Entry, deferral: Deferral, parts: _Round) -> None:
         """Queues a unit that the round did not decide, for the next round or for a search.
 
-        Its pods get the condition that victims are being searched, once the unit has waited `planning.searchSeconds`.
+        After `planning.searchSeconds` in the queue, its pods get a condition that victims are still being searched.
         """
         if deferral.reason is not DeferralReason.SEARCH and entry.search is None:
             self._queue.settle_for_round(entry, passed_over=deferral.reason is DeferralReason.TURN)
@@ -292,8 +295,8 @@ class Dispatcher:
     ) -> bool:
         """Returns True if the unit's plan is stale, because the cluster changed. The unit is then queued again.
 
-        A stale plan of a search is searched again. Its nodes are withheld from other units until then, except if the
-        pod itself changed.
+        If the plan of a search is stale, the unit is searched again. Until then the nodes of the stale plan are
+        withheld from other units, except if a pod of the unit itself has changed.
         """
         unit, begun = entry.unit, parts.round_input
         why = find_stale_reason(self._state, begun.snapshot, placed, parts.foreign, parts.victims if victims else ())
@@ -315,7 +318,7 @@ class Dispatcher:
     def _has_to_wait(self, entry: Entry, victims: Sequence[Eviction], parts: _Round) -> bool:
         """Returns True if a unit's plan may not be carried out yet. The unit is then queued again for the next round.
 
-        That is so if its placement may depend on victims of other units, or if it may need no victims any more.
+        Two reasons: its placement may use capacity of victims of other units, or it may need no victims any more.
         """
         if entry.unit in parts.early:
             logger.debug("%s: planned again once the evicted pods of other units have ended", entry.unit)
@@ -325,9 +328,9 @@ class Dispatcher:
         return True
 
     def _warn(self, warnings: Iterable[tuple[str, str]]) -> None:
-        """Reports settings that cannot be read or have no effect, once per object, in the log and as events.
+        """Reports settings that are invalid or have no effect, once per object, in the log and as events.
 
-        warnings: (object, text). A warning that a rate limit delays is tried again in the next round.
+        warnings: (object, text). A warning that is over the rate limit is tried again in the next round.
         """
         before, self._warned = self._warned, {}
         for warning in warnings:
@@ -348,13 +351,15 @@ class Dispatcher:
             self._warned[id(warning)] = warning
 
     def _template_owner(self, about: str) -> Hashable:
-        """Returns a pod's controller or gang, as all pods of one template cause the same warning; else None."""
+        """Returns the key that pods of one template share, because they cause the same warning: controller or gang.
+        None for other objects."""
         kind, _, key = about.partition("/")
         info = self._state.pod(key) if kind == "Pod" else None
         return (info.controller or info.gang) if info is not None else None
 
     def _log_rejected_plan(self, rejected: RejectedPlan) -> None:
-        """Logs a plan that its check rejected, in full, because it is a mistake of the planner. Once per fault."""
+        """Logs a plan that the independent check rejected, once per fault. It is a bug of the planner, so the log has
+        the whole plan."""
         if not self.sent_messages.is_new(rejected.unit, rejected.text):
             return
         logger.error("%s: %s", rejected.unit, rejected.text)
@@ -375,7 +380,7 @@ class Dispatcher:
                 "%s: %d of %d members bound; the other %d are planned again, next to the bound members",
                 commit.unit, bound, commit.total, len(commit.lost),
             )  # fmt: skip
-            # the waiting time of the gang counts from its first attempt
+            # the gang's time in the queue is measured from its first attempt
             lost = {job.placement.uid for job in commit.jobs if job.placement.pod_key in commit.lost}
             entry = self._queue.entries.get(commit.unit)
             if entry is not None and any(pod.uid in lost for pod in entry.pods.values()):

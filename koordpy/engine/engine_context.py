@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One record with the parts that the components of the live scheduler share: client, caches, settings, events, clocks.
+"""Defines `Context`: what all components of the live scheduler share, such as client, caches, settings, events, clocks.
 
-`Scheduler` creates it once. A component takes what it needs in its constructor.
+`Scheduler` creates it once. Each component stores the parts that it needs in its constructor.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Context:
     clock: Callable[[], float]
     """Monotonic time in seconds."""
     now: Callable[[], float]
-    """Seconds since the epoch, by a clock that follows no jump of the machine's clock."""
+    """Seconds since 1970. The clock never jumps, even if the machine's clock is set."""
 
     @property
     def state(self) -> ClusterState:

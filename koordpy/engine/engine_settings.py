@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the live scheduler: the configuration, and constants of its protocol with the API server."""
+"""Settings of the live scheduler: the users' configuration, and constants that only tests change, such as intervals."""
 
 from dataclasses import dataclass, field
 
@@ -17,33 +17,34 @@ class EngineSettings:
     dry_run: bool = False
     """True: plan, count and log, but write nothing."""
     newcomer_seconds: float = 0.1
-    """Planning time after which the creation of a pod ends a round. Units that are not decided by then wait for the
-    next round, which also has the new pod."""
+    """Planning time after which a newly created pod ends the round. Units that are not decided by then are planned in
+    the next round, together with the new pod."""
     quiet_seconds: float = 0.004
-    """A round starts once no pod was created for this long."""
+    """A round starts when no pod was created for this long."""
     max_gather_seconds: float = 0.05
     """A round starts at the latest this long after the first new pod: members of a gang are created one by one."""
     least_light_pods: int = 64
-    """Light pods that a round takes at least, however long the last round took."""
+    """Minimum of the limit of light pods in a round, however long the last round took. Light pods are plain pods that
+    request no accelerator."""
     first_light_pods: int = 256
-    """Light pods of the first round of a burst. Small, so that Bindings start early."""
+    """Maximum number of light pods in a round while no Binding is in flight. Small, so that Bindings start early."""
     most_light_pods: int = 1024
-    """Light pods of later rounds of a burst, which are planned while Bindings are in flight."""
+    """Maximum number of light pods in a round that is planned while Bindings are in flight."""
     settle_seconds: float = 2.0
-    """How long a write with a lost reply may still take effect. After that it counts as not written if a read does
-    not show it. If it takes effect even later, the next write gets a conflict."""
+    """How long a write with a lost reply may still take effect. If a read after this time does not show the write,
+    it counts as failed. If it takes effect even later, the next write gets a conflict."""
     sweep_seconds: float = 30.0
-    """Interval of the search for resource claims that are reserved for deleted pods."""
+    """Interval of the sweep that releases resource claims of deleted pods (`claim_releases.py`)."""
     unconfirmed_seconds: float = 30.0
     """An assumed pod that the watch has not confirmed for this long is read by GET (kube-parity.md 4.2)."""
     wobble_hold_seconds: float = 30.0
-    """Delay of a status write if messages differ from the last write in numbers only, as `1/3 nodes` and `2/3 nodes`
-    do (kube-parity.md 4.5)."""
+    """Delay of a status write if its message differs from the last one only in numbers, such as `1/3 nodes` and
+    `2/3 nodes` (kube-parity.md 4.5)."""
     not_ready_hold_seconds: float = 5.0
     """Delay of a status write with the reason NotReadyForScheduling: most gangs have all members by then
     (repair.md 1.4)."""
     decision_hold_seconds: float = 1.0
-    """Delay of a decision's log line on a gang that lacks members."""
+    """Delay of the log line about a decision on a gang that lacks members: more members may be created."""
     nomination_extra_seconds: float = 60.0
     """A nomination lasts this long beyond the longest grace period of the victims (preemption.md 4)."""
     drain_seconds: float = 10.0
@@ -51,7 +52,7 @@ class EngineSettings:
     group_status_seconds: float = 1.0
     """Minimum interval between two status writes of one PodGroup or ElasticQuota."""
     rediscovery_seconds: float = 600.0
-    """Interval of the search for optional resources that the API server did not serve before (`feeds.py`)."""
+    """Interval of the discovery of optional resources that the API server did not serve before (`feeds.py`)."""
     event_qps: float = 50.0
     """Events per second of each scheduler name. Low, as in kube-scheduler, because events would slow Bindings down."""
     event_burst: int = 100
@@ -59,7 +60,7 @@ class EngineSettings:
 
     @property
     def election(self) -> LeaderElection | None:
-        """Settings of leader election; None without. A dry run takes no part in it, because a Lease is a write."""
+        """Settings of leader election; None without it. `--dry-run` takes no part in it, because it writes nothing."""
         election = self.config.leader_election
         return election if election.leader_elect and not self.dry_run else None
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Empties caches after at least half of the pods were deleted, so that the process returns their memory.
+"""Empties caches after many pods were deleted, so that the process returns their memory to the system.
 
-Many caches have small entries about deleted pods, and one remaining entry occupies a whole page of memory. While pods
-are deleted one by one, nothing is freed, because cached results of existing objects would have to be computed again.
+Many caches have small entries about deleted pods, and one remaining entry keeps a whole page of memory in use. Caches
+are emptied only when as many pods were deleted as still exist, because cached results about existing pods must then be
+computed again.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -19,8 +20,8 @@ from koordpy.observe.decision_log import DecisionLog
 LEAST_GONE = 256
 """Minimum number of deleted pods since memory was last freed. Fewer pods occupy too little memory."""
 AGAIN = 6
-"""Number of further calls of `look` that free memory, too: queued data, such as events, may refer to deleted objects
-until it is sent."""
+"""Number of calls of `look`, after one that freed memory, that free memory again: until they are sent, queued events
+and other data still refer to deleted objects."""
 
 
 class Forgetting:
@@ -48,7 +49,9 @@ class Forgetting:
         feeds.listeners.pod_gone.append(self._pod_gone)
 
     def look(self) -> bool:
-        """Frees memory if at least as many pods were deleted since the last time as exist now. Called periodically.
+        """Frees memory if at least as many pods were deleted since memory was last freed as exist now.
+
+        Called periodically.
 
         Returns True if memory was freed.
         """
@@ -75,8 +78,8 @@ class Forgetting:
         self._gone += 1
 
     def _is_there(self, about: Hashable) -> bool:
-        """Returns True if an object exists, readable or not. about: the object that a message or event is about; kinds
-        that users do not delete in masses count as existing."""
+        """Returns True if an object exists, even if it cannot be read. about: the object of a message or event. Objects
+        of kinds that are not deleted in masses count as existing."""
         if not isinstance(about, ObjectReference) or about.kind not in ("Pod", "PodGroup", "ElasticQuota"):
             return True
         watched = self._watched.get((about.api_version, about.kind), ())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maps pods and gangs to the ids of their units, so that a watch event finds its unit in the scheduling queue.
 
-The ids must be those that the planner uses. Gangs can be linked by the annotation `groups`: a GangGroup of linked gangs
-is one unit. A gang without links is a unit by itself, so its id follows from the pod alone. Links are rare. Once an
-object has one, the ids are read from a snapshot before each round, by the planner's own rule (gang-network.md 2.2).
+The ids must be equal to those that the planner uses. Gangs can be linked by the annotation `groups`: a GangGroup of
+linked gangs is one unit. A gang without links is a unit alone, so its id follows from its name. Links are rare. Once
+any object has a link, the ids are read from a snapshot before each round, by the planner's rule (gang-network.md 2.2).
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ class UnitNames:
         self._named_by: dict[str, set[GangRef]] = {}
         """`namespace/name` of a gang -> gangs that link to it."""
         self._concerned: frozenset[str] = frozenset()
-        """`namespace/name` of gangs that link to a gang or are linked to: if one of them is created or deleted, ids may
+        """`namespace/name` of all gangs at either end of a link. If one of them is created or deleted, ids of units may
         change."""
 
     def saw(self, ref: GangRef, meta: ObjectMeta) -> None:
@@ -45,12 +45,12 @@ class UnitNames:
         self.moved(ref)
 
     def moved(self, ref: GangRef) -> None:
-        """Records that a gang was created or deleted, or may have been."""
+        """Records that a gang may have been created or deleted."""
         self.stale = self.stale or ref.key in self._concerned
 
     def follow(self, gangs: Iterable[WorkloadGang]) -> None:
-        """Records gangs that are derived from workloads. Joined gangs of one run of a workload are planned together, as
-        if they were linked."""
+        """Records the gangs that are derived from workloads. Some workloads have several gangs that must start
+        together; they count as linked."""
         runs: set[tuple[str, ...]] = set()
         for one in gangs:
             if one.is_planned_jointly and one.run in runs:
@@ -68,7 +68,8 @@ class UnitNames:
         return {self.of_gang(one) for one in (ref, *self._named_by.get(ref.key, ()))}
 
     def of_pod(self, pod: PodInfo) -> str:
-        """Returns the id of the unit that a pod is planned in: of its gang, of its GPU group, or its own key."""
+        """Returns the id of the unit that a pod is planned in: the id of its gang's unit, of its GPU group, or the
+        pod's key."""
         if pod.gang is not None:
             return self.of_gang(pod.gang)
         group = pod.group
@@ -77,8 +78,8 @@ class UnitNames:
     def refresh(self, snapshot: Snapshot) -> bool:
         """Reads the unit ids from a snapshot if they are stale. Returns True if an id changed.
 
-        If they are not stale, the known links are stored in the snapshot (`memo`), so that the planner need not read
-        the links again.
+        If the ids are not stale, the known links are stored in the snapshot (`memo`), so that the planner need not
+        compute them again.
         """
         if not self.stale:
             if self._links is not None:

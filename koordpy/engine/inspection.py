@@ -52,7 +52,8 @@ class Inspection:
         leading: Callable[[], bool],
         stopping: Callable[[], bool],
     ) -> None:
-        """elector: None without leader election. leading, stopping: return True while this process leads, or ends."""
+        """elector: None without leader election. leading: returns True while this process leads. stopping: returns True
+        while it shuts down."""
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._loop, self._elector, self._census = loop, elector, census
         self._metrics, self._settings, self._references = context.metrics, context.settings, context.references
@@ -65,7 +66,8 @@ class Inspection:
         return {"rounds": self._check_rounds, "lease": self._check_lease}
 
     def ready_checks(self) -> Mapping[str, Check]:
-        """Returns the checks of /readyz by name, as `live_checks`. A standby with filled caches is ready, too."""
+        """Returns the checks of /readyz by name, in the form of `live_checks`. A standby with filled caches is
+        ready."""
         return {
             "caches": self._check_caches,
             "shutdown": lambda: "shutting down" if self._stopping() else "",
@@ -136,7 +138,7 @@ class Inspection:
         """Returns the current snapshot as the planner would get it, and the state of each queued unit by id."""
         now = self._now()
         if self._feeds.is_regroup_due(now):
-            self._feeds.regroup(now)  # a snapshot derives gangs from workloads, and the queue must use the same ones
+            self._feeds.regroup(now)  # the snapshot derives gangs from workloads; the queue must have the same gangs
         return self._state.snapshot(now), {entry.unit: entry.state.value for entry in self._queue.entries.values()}
 
     def unreadable(self) -> list[dict[str, str]]:
@@ -154,13 +156,13 @@ class Inspection:
 
     def _set_gauges(self) -> None:
         """Computes all gauges. Called for each scrape of /metrics."""
-        # the queue, then gangs, quotas and accelerators, topology, objects that cannot be read, ages
+        # in this order: the queue, gangs, quotas and accelerators, topology, objects that cannot be read, ages of units
         metrics = self._metrics
         counts = self._queue.counts()
         counts[State.GATED] += len(self._feeds.pods.gated)
         for state, count in counts.items():
             metrics.pending.labels(state.value).set(count)
-        # (filter, scheduler name) -> number of pods; gangs that no filter refused count under the name Gang
+        # (filter, scheduler name) -> number of pods; gangs that were refused as a whole count under the name Gang
         by_plugin: dict[tuple[str, ...], float] = {}
         for entry in self._queue.entries.values():
             if entry.state in (State.UNSCHEDULABLE, State.GATED):
@@ -203,7 +205,7 @@ class Inspection:
         metrics.leader.labels(lease_name(self._settings.election)).set(self._leading())
 
     def _set_degraded(self, lacking: Mapping[GangRef, int]) -> None:
-        """Sets the metrics of half-bound gangs. Only a limited number of them is named, to bound the time series.
+        """Sets the metrics of half-bound gangs. Only some of them are named, to limit the number of time series.
 
         lacking: gang -> number of members that it lacks to its minimum.
         """
@@ -236,7 +238,7 @@ class Inspection:
         metrics.set_gauge(metrics.topology_split, {(layer,): number for layer, number in split.items()})
 
     def _set_ages(self) -> None:
-        """Sets the pending time of units that are not gated, with names for the oldest ones."""
+        """Sets the metrics of the pending time of units that are not gated; only the oldest units are named."""
         now, metrics = self._now(), self._metrics
         waiting = [entry for entry in self._queue.entries.values() if entry.state is not State.GATED and entry.pods]
         oldest = heapq.nsmallest(LONGEST_NAMED, waiting, key=lambda entry: (entry.created, natural_key(entry.unit)))
@@ -254,7 +256,8 @@ class Inspection:
 
 
 def _fields(obj: Wire) -> dict[str, Any]:
-    """Returns the fields of an object as in its manifest. Spec and status of a workload are stored as JSON already."""
+    """Returns the fields of an object as in its manifest. A workload's spec and status need no conversion, because they
+    are stored as JSON."""
     if isinstance(obj, WorkloadObject):
         return {"metadata": msgspec.to_builtins(obj.metadata), "spec": obj.spec, "status": obj.status}
     found: dict[str, Any] = msgspec.to_builtins(obj)

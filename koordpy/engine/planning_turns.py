@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fairness between tenants in the live scheduler, so that one tenant's load does not delay the others.
 
-`ByTurns` and `Turnstile` let namespaces alternate, for events, status writes and watch lines. `SearchTurns` divides
-search time between tenants by start-time fair queueing. The queue order alone does not do that: all units of a tenant
-with low usage come first in it, and each of them may need seconds. So a tenant that has used its share waits until
-other tenants have used theirs. Within a round the planner applies the same rule to all planning time
-(`plan/planning_budget.py`).
+`ByTurns` and `Turnstile` serve namespaces in turn, for events, status writes and watch lines. `SearchTurns` divides
+search time between tenants by start-time fair queueing: a tenant that has used its share of search time waits until
+other tenants have used theirs. The queue order alone does not divide the time, because all units of a tenant with low
+usage are first in it, and each of them may need seconds. Within a round the planner divides all planning time by the
+same rule (`plan/planning_budget.py`).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class ByTurns(Generic[T]):
 
     def __init__(self) -> None:
         self.lines: dict[str, deque[T]] = {}
-        """Namespaces with waiting items; the first one is next."""
+        """Namespace -> its waiting items. The first namespace is served next."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class Turnstile:
                 await told
             except asyncio.CancelledError:
                 if told.done() and not told.cancelled():
-                    # the place was passed to this task just before its cancellation: pass it on
+                    # this task got the place just before it was cancelled: pass the place on
                     self._next()
                 raise
         try:
@@ -98,16 +98,16 @@ class Turnstile:
 
 
 class Waiting(Protocol):
-    """A unit that waits for a search (`queue_entry.Entry`)."""
+    """A unit that waits for a search, such as `queue_entry.Entry`."""
 
     @property
     def tenant(self) -> str:
-        """The tenant that its search time is charged to."""
+        """The tenant to which the unit's search time is charged."""
         ...
 
     @property
     def answered_at(self) -> float:
-        """Clock time of its last answer; -inf before the first."""
+        """Clock time at which the unit's last attempt ended; -inf before the first."""
         ...
 
 
@@ -118,13 +118,13 @@ class SearchTurns:
     """Search time used by each tenant. Owned by the event loop."""
 
     def __init__(self, clock: Callable[[], float], part_seconds: float) -> None:
-        """part_seconds: how much more search time one tenant may use than another tenant that waits."""
+        """part_seconds: seconds by which the search time of a tenant may exceed that of another tenant that waits."""
         self._clock, self._part = clock, part_seconds
         self._had: dict[str, float] = {}
         """Tenant -> seconds of search time that are charged to it."""
         self._least = 0.0
-        """Lower bound of the charged seconds of every tenant, so that a tenant without waiting units saves up no
-        time (the virtual time of start-time fair queueing)."""
+        """Lower bound of the charged seconds of every tenant: the virtual time of start-time fair queueing. Because of
+        it a tenant without waiting units saves up no search time."""
         self._began: dict[str, float] = {}
         """Tenant -> clock time at which the current pass over its waiting units began. In a pass each unit is searched
         at most once."""
@@ -140,9 +140,9 @@ class SearchTurns:
     def next(self, due: Sequence[W]) -> list[W]:
         """Returns the units that the next search may take, at least one. `due` must not be empty.
 
-        Takes the tenants that have used at most `part_seconds` more than the tenant with the least time. Of each tenant
-        it takes the units that the current pass has not answered yet, or all units for a new pass. Without passes,
-        units that are woken often would be searched again and again, and the last units of the queue never.
+        Selects the tenants that have used at most `part_seconds` more than the tenant with the least time. For each of
+        them, returns the units that the tenant's current pass has not answered yet; after a pass, all units, for a new
+        pass. Without passes, units that are woken often would be searched again and again, and the last units never.
         """
         of: dict[str, list[W]] = {}
         for one in due:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of one unit in the scheduling queue, as QueuedPodInfo in kube-scheduler.
 
-It has the unit's pods, state, due time, the answer of its last attempt, and the search that it waits for. Only
-`UnitQueue` (`scheduling_queue.py`) moves a unit between states.
+An `Entry` has the unit's pods, its state, the time from which it is due, the result of its last attempt, and the search
+that it waits for. Only `UnitQueue` (`scheduling_queue.py`) may change the state of an entry.
 """
 
 import enum
@@ -15,13 +15,13 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.quota.quota_book import card_hundredths
 
 LOAD_BYTES = 256
-"""Bytes of affinity terms (compact JSON) that cost a round as much planning time as one ordinary pod, by measurement:
-a quarter of a millisecond."""
+"""Bytes of affinity terms (compact JSON) that cost as much planning time as one ordinary pod: a quarter of a
+millisecond, as measured."""
 
 
 class State(enum.StrEnum):
-    """States of a unit (`scheduling_queue.py`). Values are the labels of scheduler_pending_pods, except IN_FLIGHT,
-    which counts as active there."""
+    """States of a unit, explained in `scheduling_queue.py`. The values are labels of the metric scheduler_pending_pods,
+    which counts IN_FLIGHT as active."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -32,22 +32,23 @@ class State(enum.StrEnum):
 
 @dataclass(slots=True)
 class QueuedPod:
-    """A pending pod in its unit: what the queue must know without the cache, and the counts of its attempts.
+    """The queue's record of a pending pod: fields that it needs without the cache, and the counts of attempts.
 
-    It survives rounds. `Placement` and `PendingPod` are answers of one round about the pod.
+    The record exists while the pod is pending. (`Placement` and `PendingPod` are results of one round about a pod.)
     """
 
     key: str
     uid: str
     added: float
-    """Clock time at which the pod was queued first."""
+    """Clock time at which the pod was first queued."""
     priority: int
     created: float
     """Creation time, in seconds since the epoch."""
     light: bool
-    """True for a plain pod that requests no accelerator. There may be thousands, so a round may take only some."""
+    """True for a plain pod that requests no accelerator. There may be thousands, so the number in a round is
+    limited."""
     load: int = 1
-    """Cost of the pod in a round, in ordinary pods; grows with its affinity terms."""
+    """Planning cost of the pod, as a multiple of an ordinary pod's cost. It grows with the pod's affinity terms."""
     profile: str = ""
     """schedulerName of the pod: the label `profile` of metrics."""
     attempts: int = 0
@@ -74,12 +75,12 @@ class LastAnswer:
 
 @dataclass(slots=True)
 class PendingSearch:
-    """The search that a unit waits for (`search_worker.py`)."""
+    """The state of a unit that waits for a search (`search_worker.py`)."""
 
     since: float
     """Clock time at which the unit was deferred first."""
     stale_plans: int = 0
-    """Number of earlier searches with a plan that was stale when the search ended."""
+    """Number of the unit's searches so far that ended with a stale plan."""
     reported: bool = False
     """True if the pods' conditions say that victims are being searched."""
 
@@ -104,28 +105,28 @@ class Entry:
     attempts: int = 0
     """Number of attempts that decided the unit."""
     errors: int = 0
-    """Number of consecutive failures; the back-off doubles with each."""
+    """Number of consecutive attempts that failed with an error. The back-off doubles with each."""
     first_tried: float | None = None
     """Clock time of the first attempt; None before it, and after a placement."""
     answer: LastAnswer = LastAnswer()
-    """The last answer; its defaults mean that there was none."""
+    """The last answer; the default values mean that there was none."""
     search: PendingSearch | None = None
-    """The search that the unit waits for; None for none."""
+    """The search that the unit waits for; None if it waits for none."""
     passed_over: float | None = None
-    """Clock time since which rounds skip the unit because its tenant has used its share; None if it was tried since."""
+    """Clock time since which rounds skip the unit because its tenant has used its share; None if it is not skipped."""
     replanned_for_capacity: bool = False
-    """True if the unit was planned once more because capacity was freed while victims were selected for it. A second
-    time it is not, because a busy cluster frees capacity all the time."""
+    """True if the unit was planned once more because capacity was freed while victims were selected for it. This is
+    done only once, because a busy cluster frees capacity all the time."""
     attempted_pods: int = 0
     """Number of pods in the last attempt."""
     complete_pods: int = 0
-    """Number of pending pods with which the unit is complete, so that it is tried at once; 0 if the last attempt lacked
-    no members."""
+    """Number of pending pods from which on the unit is complete, and so is tried at once; 0 if the last attempt found
+    that no members are missing."""
     has_changed: bool = False
-    """True if the unit itself changed since the attempt under way began."""
+    """True if the unit itself changed since the current attempt began."""
     missed_changes: Wake = Wake.NOTHING
-    """Kinds of cluster changes since the attempt under way began. Changes after the queue's last `poll` are not in it
-    yet (`UnitQueue.has_missed`)."""
+    """Kinds of cluster changes since the current attempt began, up to the queue's last `poll`. `UnitQueue.has_missed`
+    also knows the later ones."""
 
     @property
     def priority(self) -> int:
@@ -139,7 +140,7 @@ class Entry:
 
     @property
     def tenant(self) -> str:
-        """The tenant that the unit's planning time is charged to."""
+        """The tenant to which the unit's planning time is charged."""
         return self.tenant_of(self.namespace)
 
     @property
@@ -172,7 +173,7 @@ class Entry:
             pod.attempts += 1
 
     def undo_attempt(self) -> None:
-        """Does not count an attempt that ended without a decision."""
+        """Subtracts the current attempt from the counts, because it ended without a decision."""
         self.attempts -= 1
         for pod in self.pods.values():
             pod.attempts = max(0, pod.attempts - 1)

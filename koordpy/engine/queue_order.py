@@ -10,9 +10,10 @@ from koordpy.engine.queue_entry import Entry
 
 
 def select_light_units(light: list[Entry], most: int) -> list[Entry]:
-    """Returns the light units of a round: at least one, and otherwise at most `most` in total cost.
+    """Returns the light units that a round takes: at least one, and otherwise at most `most` in total cost.
 
-    Order: highest priority first; within a priority, tenants alternate by cost, and each tenant's oldest unit is first.
+    light: all due light units. The order is: highest priority first; within a priority, tenants alternate by cost, and
+    each tenant's oldest unit is first.
     """
     order = sorted((-entry.priority, entry.created, entry.unit, entry) for entry in light)
     # With several tenants, a unit's turn is the cost of its tenant's units up to this one. Sorted by these sums,
@@ -36,13 +37,13 @@ def select_light_units(light: list[Entry], most: int) -> list[Entry]:
 
 
 def select_untried(due: list[Entry]) -> list[Entry]:
-    """Returns `due` without the units that must let a passed-over unit of their tenant go first.
+    """Returns `due` without units that were tried while another unit of their tenant was passed over.
 
-    A unit is passed over if its tenant had used its share of an earlier round. Until it is tried, units of the same
-    tenant and priority that got an answer after that are left out. Otherwise a unit that is woken often would use all
-    the tenant's time.
+    A unit is passed over if its tenant had used its share of an earlier round. Until that unit is tried, units of the
+    same tenant and priority that got an answer since then are left out. Otherwise a unit that is woken often would use
+    all the tenant's time.
     """
-    # (tenant, priority) -> clock time since which its longest-waiting unit is passed over
+    # (tenant, priority) -> clock time since which one of its units is passed over: the earliest of these times
     since: dict[tuple[str, int], float] = {}
     for entry in due:
         if entry.passed_over is not None:

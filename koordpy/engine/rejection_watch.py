@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates the memory of rejections of the live scheduler: counts, events, and wake-ups when a closure ends.
+"""Reports pods that kubelets have rejected: metrics, events, and wake-ups when a node takes such pods again.
 
-Rejected pods are added to the memory when the watch delivers them (`PodChanges.take_in`), and the snapshot of each
-round reads it. No round may run when a closure ends, so this module updates the memory every second unless it is empty.
-Source: numa.md 8 and 9.
+After rejections, a node is closed for some time to pods of the same request shape. The memory of rejections
+(`koordpy/rejections`) has these closures. It gets rejected pods when the watch delivers them (`PodChanges.take_in`),
+and each round's snapshot reads it. A closure may end while no round runs, so this module updates the memory every
+second unless it is empty. Source: numa.md 8 and 9.
 """
 
 import asyncio

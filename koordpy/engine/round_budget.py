@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides how long the live scheduler plans: an ordinary round gives way to newly created pods, a search does not.
+"""Limits the planning time of rounds and searches: new pods end an ordinary round early, but not a search.
 
-The planner gets the decision as a `PlanningBudget` (`plan/planning_budget.py`), and calls its functions between units.
+The planner gets the limits as a `PlanningBudget` (`plan/planning_budget.py`), and checks them between two units.
 """
 
 from collections.abc import Callable
@@ -36,8 +36,8 @@ class RoundDeadline:
     def part(self) -> float:
         """Returns the seconds that the round may plan while new pods wait.
 
-        At least the seconds from the start of the round to its first unit, which is the time of the snapshot.
-        Otherwise a stream of new pods would leave time for nothing but snapshots.
+        They are at least as many as passed between the start of the round and its first unit, which is the time for the
+        snapshot. Otherwise, while pods are created all the time, most of the time would be spent on snapshots.
         """
         return max(self.least_seconds, self.first - self.began)
 
@@ -49,7 +49,8 @@ class RoundDeadline:
 def round_budget(
     queue: UnitQueue, settings: EngineSettings, clock: Callable[[], float], *, gives_back: bool
 ) -> PlanningBudget:
-    """Returns the budget of an ordinary round that begins now. gives_back: True if quotas above runtime evict in it."""
+    """Returns the budget of an ordinary round that begins now. gives_back: True if pods of quotas above their runtime
+    are evicted in it."""
     deadline = RoundDeadline(queue, clock, clock(), settings.newcomer_seconds)
     return PlanningBudget(
         searches=False,

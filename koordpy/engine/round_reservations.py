@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reservations that this process remembers from one round to the next without writing them to the API server.
 
-There are three kinds. A unit reserves nodes while it waits for terminating pods, or after its plan became stale. Rounds
-that do not plan this unit get the nodes in their snapshot, as if its pods were nominated there. The promised start of a
-starving unit, and the seats of broken gangs, are only remembered here, so that their ends wake other units. Nominations
-at the API server are handled by the evictor (`nominations.py`).
+There are four kinds:
+- Nodes for a unit that waits for terminating pods, or that has a stale plan. Rounds that do not plan this unit get
+  them in their snapshot, as if the unit's pods were nominated there.
+- Nodes for the successors of moved pods. Rounds get them in their snapshot, too.
+- The promised start of a starving unit, and the seats of broken gangs. They are only remembered here, so that other
+  units wake when they end.
+
+Nominations at the API server are handled by `evictions/nominations.py`.
 """
 
 from collections import Counter
@@ -27,35 +31,35 @@ class RoundReservations:
     def __init__(self, feeds: Feeds) -> None:
         self._queue = feeds.queue
         self.awaiting: dict[str, list[Reservation]] = {}
-        """Unit -> reservations of nodes for its members, from its last attempt."""
+        """Unit -> reservations of nodes for its members, as its last attempt has left them."""
         self._terminating: dict[str, dict[str, str]] = {}
         """Unit in `awaiting` -> key and uid of the terminating pods that its reservations may depend on."""
         self.promised_start: PromisedStart | None = None
-        """The promised start of the last round; None for none."""
+        """The start that the last round has promised to a starving unit; None if it has promised none."""
         self.seats: Mapping[str, KeptSeats] = {}
         """Broken gang -> its seats in the last round."""
         self.returning: dict[str, ReturningPod] = {}
-        """uid of a moved pod -> its planned node."""
+        """uid of a moved pod -> the record with its planned node."""
         feeds.listeners.pod_gone.append(self._pod_gone)
         feeds.listeners.gang.append(self._gang_changed)
 
     def add_to(self, snapshot: Snapshot, tried: frozenset[str]) -> Snapshot:
         """Returns the snapshot with the reservations of waiting units, except units that this round plans.
 
-        First drops the reservations of units that do not need them any more, or that cannot use them: a
-        pod of the unit was deleted, bound or moved to another unit, or a pod that was terminating is not any more.
-        Moved pods (`returning`) are added, too. tried: ids of the units that this round plans.
+        First drops reservations that are not needed or not possible any more: a pod of the unit was deleted, bound or
+        moved to another unit, or the eviction of a terminating pod was cancelled. Nodes of moved pods (`returning`) are
+        added, too. tried: ids of the units that this round plans.
         """
         if self.returning:
             self._drop_returned(snapshot)
             snapshot = replace(snapshot, returning=tuple(self.returning.values()))
-        given_up = False  # True if capacity that was reserved for a still pending pod is free for other units now
+        given_up = False  # True if a reservation of a pod that is still pending has ended
         for unit, known in list(self.awaiting.items()):
             pods = [snapshot.pods.get(one.holder) for one in known]
             if any(info is None or not info.pending for info in pods):
                 del self.awaiting[unit]
             elif any(self._queue.unit_of.get(one.holder) not in (unit, None) for one in known):
-                # a member is in another gang now, which has no reservation
+                # a member belongs to another unit now, which has no reservation
                 del self.awaiting[unit]
                 given_up = True
             elif any(_stays(snapshot.pods.get(key), uid) for key, uid in self._terminating.get(unit, {}).items()):
@@ -68,7 +72,7 @@ class RoundReservations:
         awaited = [one for unit, known in self.awaiting.items() if unit not in tried for one in known]
         if not awaited:
             return snapshot
-        # a pod with a nomination at the API server as well is closed to the quotas and users of that nomination
+        # if the pod also has a nomination at the API server, its capacity is closed to that nomination's losers
         written = snapshot.reservations
         losers = {key: one.losers for key, one in written.items()}
         reserved = {one.holder: replace(one, losers=losers.get(one.holder, frozenset())) for one in awaited}
@@ -89,8 +93,8 @@ class RoundReservations:
                 self._terminating[unit] = _terminating_for(self.awaiting[unit], ending, snapshot)
         used_nodes = {one.node for one in plan.placements}
         for cut in plan.deferred:
-            # The round took the unit, so its reservation did not count, but the round did not decide it. If another
-            # unit has got one of its nodes now, the reservation ends.
+            # The round took the unit but did not decide it, and did not respect its reservation. If another unit has
+            # got one of the reserved nodes, the reservation ends.
             if any(one.node in used_nodes for one in self.awaiting.get(cut.unit, ())):
                 given_up |= {(one.holder, one.node) for one in self.awaiting.pop(cut.unit)}
         given_up -= {(one.pod_key, one.node) for one in plan.placements}
@@ -105,7 +109,7 @@ class RoundReservations:
         self._terminating.pop(unit, None)
 
     def promise(self, now: PromisedStart | None) -> None:
-        """Remembers the promised start of the last round; None for none."""
+        """Remembers the start that the last round has promised; None if it has promised none."""
         before, self.promised_start = self.promised_start, now
         if before is not None and (now is None or now.unit != before.unit):
             self._queue.broadcast(Wake.CAPACITY_FREED, "ReservationGone")
@@ -116,8 +120,8 @@ class RoundReservations:
         """Keeps the planned nodes of moved pods until their successors are bound, at most until `extra_seconds` after
         the end of their grace period.
 
-        nominated: pending pods of the same plan. Those of a gang that moves wait for the successors, longer than for
-        the victims, so their nodes are kept, too.
+        nominated: pending pods of the same plan. Pending members of a gang that moves have to wait for the successors,
+        so their nodes are reserved as long.
         """
         until = snapshot.now + max((one.grace_seconds for one in evictions), default=0) + extra_seconds
         places = [(one.pod_key, one.returns_to) for one in evictions if one.returns_to]
@@ -129,7 +133,7 @@ class RoundReservations:
                 self.returning[pod.uid] = ReturningPod(pod.uid, pod, node, snapshot.now, until)
 
     def _drop_returned(self, snapshot: Snapshot) -> None:
-        """Drops moved pods after a cancelled eviction, after their time, and once their successors are bound."""
+        """Drops moved pods after a cancelled eviction, after their time limit, or after their successors are bound."""
         now, bound = snapshot.now, Counter[str]()
         since = min(one.since for one in self.returning.values())
         for pod in snapshot.pods.values():
@@ -143,15 +147,15 @@ class RoundReservations:
                 del self.returning[uid]
 
     def keep_seats(self, seats: Mapping[str, KeptSeats]) -> None:
-        """Remembers the seats of the last round by gang. Wakes waiting units if a gang has no seats any more."""
+        """Remembers the seats of the last round by gang. Wakes waiting units if a gang has lost its seats."""
         before, self.seats = self.seats, seats
         if before.keys() - seats.keys():
             self._queue.broadcast(Wake.CAPACITY_FREED, "SeatsEnded")
 
     def end_due(self, now: float) -> None:
-        """Wakes waiting units if the time of a gang's seats (repair.md 4.4) or of a moved pod's node is over.
+        """Wakes waiting units if the time limit of a gang's seats (repair.md 4.4) or of a moved pod's node has passed.
 
-        now: seconds since the epoch.
+        now: seconds since 1970.
         """
         over = [uid for uid, one in self.returning.items() if one.until <= now]
         for uid in over:
@@ -167,7 +171,7 @@ class RoundReservations:
             self._queue.broadcast(Wake.CAPACITY_FREED, "SeatsChanged")
 
     def next_due(self) -> float | None:
-        """Returns when the next seats or nodes of moved pods are free, in seconds since the epoch; None for none."""
+        """Returns the next time limit of seats or nodes of moved pods, in seconds since 1970; None for none."""
         ends = [*(kept.until for kept in self.seats.values()), *(one.until for one in self.returning.values())]
         return min(ends, default=None)
 
@@ -180,10 +184,10 @@ class RoundReservations:
 
 
 def _terminating_for(places: Sequence[Reservation], ending: Iterable[PodInfo], snapshot: Snapshot) -> dict[str, str]:
-    """Returns key -> uid of the terminating pods that some reservations may depend on.
+    """Returns key -> uid of the terminating pods that free the capacity or the quota of some reservations.
 
-    These are the pods on the reserved nodes, and the pods in the quota trees of the reservations' holders. places: the
-    reservations of one unit. ending: all terminating pods of the snapshot.
+    These are the terminating pods on the reserved nodes, and those in the quota trees of the reservations' holders.
+    places: the reservations of one unit. ending: all terminating pods of the snapshot.
     """
     quotas = snapshot.quotas
     # the first quota of a path identifies its tree; pods without a quota have an empty path
@@ -197,5 +201,6 @@ def _terminating_for(places: Sequence[Reservation], ending: Iterable[PodInfo], s
 
 
 def _stays(pod: PodInfo | None, uid: str) -> bool:
-    """Returns True if a pod that was terminating is still on its node, and is not terminating any more."""
+    """Returns True if a pod was terminating and now stays on its node, because its eviction was cancelled. None: the
+    pod does not exist."""
     return pod is not None and pod.uid == uid and pod.bound and not pod.pod.metadata.deletion_timestamp

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The live scheduler, one replica of koordpy's Deployment: creates all components, and starts and stops them in order.
 
-At the start the feeds (list and watch of all resources) fill the caches. A standby stays in that state. The leader
+At the start `Feeds` (list and watch of all resources) fills the caches. A standby does no more than that. The leader
 starts the scheduling loop. A process that loses its lease exits with status 1, and the kubelet restarts it. On SIGTERM
 no new round begins, the writes in flight are finished, and the lease is released. Source: kube-parity.md 4.8, 4.9.
 """
@@ -69,11 +69,10 @@ class Scheduler:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Creates all parts; starts nothing.
+        """Creates all components; starts none.
 
-        clock: monotonic seconds. wall_clock: seconds since the epoch, which may jump. The lease is measured by a clock
-        that also counts the time that the machine sleeps. If a test passes its own clock, that clock measures the
-        lease, too.
+        clock: monotonic seconds. wall_clock: seconds since 1970, which may jump. The lease is timed by `boot_clock`,
+        which also runs while the machine is suspended, unless another `clock` is passed.
         """
         # the clock of the lease
         awake = boot_clock if clock is time.monotonic else clock
@@ -111,7 +110,7 @@ class Scheduler:
         )
         self.feeds.listeners.conflict.append(lambda reason: conflicts.labels(f"kubelet_{reason}").inc())
         self.elector: LeaderElector | None = None
-        """None without leader election: this process then leads at once."""
+        """Leader election; None without it, so that this process leads at once."""
         if settings.election is not None:
             self.elector = LeaderElector(client, settings.election, clock=awake, now=time_of_day)
         client.may_repeat = self._may_repeat
@@ -192,7 +191,7 @@ class Scheduler:
             gangs=self.writers.gangs if self.writers is not None else (),
             census=census,
         )
-        # functions that drop records of messages and events about deleted objects
+        # functions that drop the records of messages and events about deleted objects, for `Forgetting`
         told = [dispatcher.sent_messages.forget, *(recorder.forget for recorder in self._recorders.values())]
         if self.writers is not None:
             told.append(self.writers.pods.forget)
@@ -221,7 +220,8 @@ class Scheduler:
         )
 
     def may_write(self) -> bool:
-        """Returns True if this process leads, its lease is fresh, and it is no dry run: it may write to the cluster."""
+        """Returns True if this process may write to the cluster: it leads, its renew deadline has not passed, and it
+        runs without `--dry-run`."""
         if self.settings.dry_run:
             return False
         return self.leading.is_set() and (self.elector is None or self.elector.may_write())
@@ -237,7 +237,7 @@ class Scheduler:
         self.metrics.refused_inputs.labels(kind, reason).inc()
 
     def count_question(self, view: str, status: int) -> None:
-        """Counts a tenant's request for a view, by its HTTP status."""
+        """Counts a tenant's request for a page of the web UI, by its HTTP status."""
         self.metrics.tenant_questions.labels(view, str(status)).inc()
 
     def _may_repeat(self) -> bool:
@@ -329,7 +329,7 @@ class Scheduler:
         return ObjectReference(LEASES.api_version, LEASES.kind, name, namespace, self.elector.uid)
 
     def _leader_tasks(self) -> dict[str, Run]:
-        """Returns the tasks that run while this process leads, by name. A dry run only plans."""
+        """Returns the tasks that run while this process leads, by name. With `--dry-run` it only plans."""
         jobs: dict[str, Run] = {"binds": self.committer.run}
         if self.writers is not None and self.evictor is not None:
             jobs |= {

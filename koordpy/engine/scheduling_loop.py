@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduling loop: plans all due units in rounds, as kube-scheduler plans one pod per cycle (kube-parity.md 4).
 
-A round: wait for a due unit, gather new pods, take a snapshot, plan in a worker thread, carry the plan out. Ordinary
-rounds follow one another. At the same time one search plans the units that need victims or the solver
-(`search_worker.py`). The Bindings of a round are in flight while the next round is planned. Everything except the
-planner runs on the event loop's thread, which owns the ClusterState.
+The steps of a round are: wait for a due unit, wait for further new pods, take a snapshot, plan in a worker thread,
+carry the plan out. Ordinary rounds follow one another. In parallel, one search plans the units that need victims or the
+solver (`search_worker.py`). The Bindings of a round are in flight while the next round is planned. Everything except
+the planner runs on the event loop's thread, which owns the ClusterState.
 """
 
 import asyncio
@@ -35,12 +35,13 @@ Planner = Callable[[Snapshot, frozenset[str], PlanningBudget], RoundPlan]
 IDLE_SECONDS = 60.0
 """Maximum sleep of the loop. /livez reports a stuck loop after twice that (`inspection.STUCK_SECONDS`)."""
 LOOK_SECONDS = 1.0
-"""Maximum sleep while a wall-clock time is awaited, because timers do not run while the machine sleeps."""
+"""Maximum sleep while the loop waits for a wall-clock time, because timers do not run while the machine is
+suspended."""
 NOT_LEADING_SECONDS = 0.1
-"""Pause while the lease has expired and the process has not exited yet."""
+"""Pause of the loop after the lease has expired and before the process exits."""
 TURNS_TO_SEND = 4
-"""Turns of the event loop between a round and the next snapshot. In them the workers send the round's Bindings, which
-the snapshot would otherwise delay because it blocks the event loop."""
+"""Number of turns of the event loop between a round and the next snapshot. In these turns the workers send the round's
+Bindings. Taking a snapshot blocks the event loop, and would delay them."""
 
 
 class SchedulingLoop:
@@ -81,8 +82,8 @@ class SchedulingLoop:
         """True if a round must run even if no unit is due, so that memory is freed (`forget`)."""
         self._searches = SearchWorker(due.set)
         self._single = Counter[bool]()
-        """Number of the next searches (key True) and of the next rounds (key False) that plan only one unit. Set after
-        the planner has raised an error for several units, to their number, to find the unit that causes it."""
+        """Number of the next searches (key True) and of the next rounds (key False) that plan only one unit each. After
+        an error of the planner in a round with several units, it is set to their number, to find the faulty unit."""
 
     async def run(self) -> None:
         """Runs rounds until cancelled. An error of the planner is logged, and does not end the loop."""
@@ -96,7 +97,7 @@ class SchedulingLoop:
                 if self._feeds.is_regroup_due(self._now()):
                     self._feeds.regroup(self._now())
                 if not (self._settings.dry_run or self._may_write()):
-                    # the lease expired while the machine slept: writes are forbidden, and the process is about to exit
+                    # the lease expired, for example while the machine was suspended: the process is about to exit
                     await asyncio.sleep(NOT_LEADING_SECONDS)
                 # a search first: start one, carry an ended one out, or wait for one that must run alone
                 elif self._searches.search is None and self._queue.has_searches():
@@ -116,24 +117,26 @@ class SchedulingLoop:
 
     @property
     def seats(self) -> int:
-        """Number of missing members of broken gangs for which capacity is kept."""
+        """Number of missing members of broken gangs that have a seat."""
         return self._watches.stale.seats if self._watches.stale is not None else 0
 
     def forget(self) -> None:
-        """Requests a round even if no unit is due: a round releases the last plan and the planner's caches."""
+        """Requests a round even if no unit is due, because each round releases the last plan and the planner's
+        caches."""
         self._forgets = True
         self._due.set()
 
     def _is_watching(self) -> bool:
-        """Returns True if a gang with lost or hurt members, a node that may be lost, or a quota above its runtime may
-        need a round."""
+        """Returns True if rounds may be due without a due unit (`Watches`), for example for a stale gang or a quota
+        above its runtime."""
         watches = self._watches
         due = watches.stale is not None and bool(watches.stale.due or watches.stale.unseated)
         always = watches.overuse is not None or watches.hurt is not None
         return due or always or self._feeds.state.nodes.may_lose_nodes
 
     async def _wait(self) -> None:
-        """Sleeps until `due` is set, or until the next known time: a back-off, a timed check, held log lines, gangs."""
+        """Sleeps until `due` is set, or until the next known time: the end of a back-off, a timed round, delayed log
+        lines, or gangs that change by time."""
         self._due.clear()
         due = self._queue.next_due()
         pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
@@ -165,8 +168,8 @@ class SchedulingLoop:
         Besides the queue's units, a round handles stale gangs and quotas above their runtime (`timed_rounds.py`).
         """
         self._queue.poll()
-        # The round evicts a stale gang unless its missing members find capacity now. So a gang with a pending pod is
-        # planned in this round, whatever its state in the queue.
+        # The round evicts a stale gang if its missing members do not fit. So its pending pods must be planned in this
+        # round, whatever the state of the unit in the queue.
         watching = self._is_watching()
         stale = self._watches.stale_units() if watching else []
         for unit in stale:
@@ -198,7 +201,7 @@ class SchedulingLoop:
         """
         began, now = self._clock(), self._now()
         if self._searches.search is None:
-            # a running search still refers to positions in this list (`RoundInput.foreign`)
+            # only without a running search, which refers to positions in this list (`RoundInput.foreign`)
             self._feeds.pods.foreign.clear()
         self._feeds.regroup(now)
         snapshot = self._state.snapshot(now)
@@ -207,7 +210,7 @@ class SchedulingLoop:
             # GangGroups changed, so pods may belong to other units
             self._queue.regroup(self._unit_now)
         single = self._single[searches] > 0
-        self._single[searches] -= single  # a bool counts as 0 or 1
+        self._single[searches] -= single  # True is 1
         if searches:
             entries = self._queue.take_searches(alone=single)
         else:
@@ -276,8 +279,8 @@ class SchedulingLoop:
     def _planner_failed(self, round_input: RoundInput, error: Exception) -> None:
         """Handles an error that the planner raised.
 
-        A single unit gets the error as its condition, and backs off. Of several units any may have caused the error. So
-        all are queued again, and the next rounds plan one unit each.
+        If the round had one unit, the unit gets the error as its condition, and waits for its back-off. If it had
+        several, any of them may have caused the error: all are queued again, and the next rounds plan one unit each.
         """
         entries = [*round_input.entries.values()]
         if len(entries) == 1:

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduling queue: decides when a pending unit (a plain pod or a GangGroup) is tried again.
 
-As kube-scheduler's queue, with units instead of pods (kube-parity.md 4.3, gang-network.md 2.9 and 8).
+It works as kube-scheduler's queue, with units instead of pods (kube-parity.md 4.3, gang-network.md 2.9 and 8).
 
 States of a unit:
 
-- active: the next round tries it, or it waits for a search
-- backoff: the last attempt failed with an error; waits for its back-off, or for a change of the unit itself
-- unschedulable: waits for a change that may help, at most five minutes
-- gated: members, objects or settings are missing; waits for a change of the unit itself, at most five minutes
-- in flight: in the round or the search that is running
+- active: the next round tries the unit, or it waits for a search
+- backoff: the last attempt failed with an error; the unit waits for its back-off, or for a change of the unit itself
+- unschedulable: the unit waits for a change that may help, at most five minutes
+- gated: members, objects or settings are missing; the unit waits for a change of itself, at most five minutes
+- in flight: the unit is in the round or the search that is running
 
 Changes during an attempt are applied when the attempt ends, so that no wake-up is lost. Cluster changes are collected
-and applied once per turn of the loop, so that an event costs the same for one or for a thousand pending units.
-A refused unit waits at least ten times its share of the round's time, at most the maximum back-off, even if it is woken
+and applied once per turn of the scheduling loop, so that an event costs the same for one or a thousand pending units.
+A refused unit pauses for ten times its share of the round's time, at most for the maximum back-off, even if it is woken
 earlier. So a busy cluster does not spend all its planning time on units that do not fit.
 """
 
@@ -49,9 +49,8 @@ class UnitQueue:
         on_ready: Callable[[], None] = lambda: None,
         on_incoming: Callable[[State, str, int], None] = lambda state, event, pods: None,
     ) -> None:
-        """on_ready: called when a unit may have become due. on_incoming: counts pods that enter a state; called with
-        state, event and number of pods. tenant_of: namespace -> tenant. `planning.roundSeconds` of the configuration
-        limits how much search time one tenant may use more than another tenant that waits."""
+        """config: None for the defaults. on_ready: called when a unit may have become due. on_incoming: called with
+        state, event and number of pods when pods enter a state, for metrics. tenant_of: namespace -> tenant."""
         config, self.clock = config or KoordpyConfiguration(), clock
         self.capacity_changes = 0
         """Number of changes so far that may have freed capacity."""
@@ -99,14 +98,14 @@ class UnitQueue:
         entry = self.entries[unit]
         pod = entry.pods.pop(key)
         if not entry.pods:
-            # an entry in flight remains; later pods of this id have not waited yet
+            # an entry in flight remains; pods that are added to the unit later have not waited yet
             entry.first_tried = None
         if not entry.pods and entry.state is not State.IN_FLIGHT:
             self._remove(entry)
         return pod
 
     def touch(self, unit: str, event: str) -> None:
-        """Makes a unit active because it changed itself, or because a decision about it changed."""
+        """Makes a unit active after a change of the unit itself, or after an event that concerns only this unit."""
         if (entry := self.entries.get(unit)) is not None:
             if entry.state is State.ACTIVE and event in OWN_CHANGES:
                 entry.search = None
@@ -136,8 +135,8 @@ class UnitQueue:
             self._wake_event = event
 
     def wake_waiting(self, wake: Wake, event: str, *, planned: Collection[str]) -> None:
-        """Wakes unschedulable units after a change that a round has caused. planned: the units of that round; other
-        units in flight get the change when their attempt ends."""
+        """Wakes unschedulable units after a change that a round has caused. planned: the units of that round, which
+        already know the change. Other units in flight get the change when their attempt ends."""
         for entry in self._states[State.IN_FLIGHT].values():
             if entry.unit not in planned:
                 entry.missed_changes |= wake
@@ -170,7 +169,7 @@ class UnitQueue:
     # -- rounds -------------------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Applies the recorded changes, and moves every entry after its back-off or timeout."""
+        """Applies the recorded changes, and makes entries active if their back-off or maximum wait is over."""
         now = self.clock()
         wakes, event = self._wakes, self._wake_event
         if wakes:
@@ -206,7 +205,7 @@ class UnitQueue:
     def take(self, *, light_pods: int, alone: bool = False) -> list[Entry]:
         """Moves the due units that need no search into flight, and returns them in no particular order.
 
-        light_pods: limit for light pods, in the cost of ordinary pods. alone: only one unit.
+        light_pods: limit for the light pods in total, as a sum of `QueuedPod.load`. alone: True to take only one unit.
         """
         now, self.came = self.clock(), {}
         active = self._states[State.ACTIVE].values()
@@ -228,7 +227,7 @@ class UnitQueue:
     def take_searches(self, *, alone: bool = False) -> list[Entry]:
         """Moves units that wait for a search into flight: one unit with a stale plan, else units of tenants in turn.
 
-        alone: only one unit.
+        alone: True to take only one unit.
         """
         waits = [(entry.search, entry) for entry in self._states[State.ACTIVE].values() if entry.search is not None]
         stale = [(-search.stale_plans, search.since, entry.unit) for search, entry in waits if search.stale_plans]
@@ -259,13 +258,13 @@ class UnitQueue:
         short: int = 0,
         never: bool = False,
     ) -> None:
-        """Ends an attempt that left pods pending. wakes: changes that may help. plugins: filters that refused. gated: a
-        gate blocked the unit before planning. seconds: time of the attempt, which sets the pause before the next one.
-        short: number of members that its gangs lack. never: the unit does not fit an empty cluster."""
+        """Ends an attempt that left pods pending. wakes: changes that may help. plugins: filters that refused. gated:
+        True if a gate blocked the unit. seconds: time of the attempt, which sets the pause before the next one. short:
+        number of members that its gangs lack. never: True if the unit would not fit an empty cluster."""
         if self._is_gone(entry):
             return
         now, last = self.clock(), entry.answer
-        # a unit that can no longer start leaves the demand of its quota: other quotas may get more (Wake.DEMAND_FELL)
+        # a gated unit no longer counts in the demand of its quota, so other quotas may get more
         if gated and not last.gated and last.time > -inf:
             self.broadcast(Wake.DEMAND_FELL, "UnitGated")
         if never and not last.never and last.time > -inf:
@@ -292,8 +291,8 @@ class UnitQueue:
         self._return_undecided(entry)
 
     def settle_for_round(self, entry: Entry, *, passed_over: bool = False) -> None:
-        """Ends an undecided attempt: the next round tries the unit. passed_over: other tenants went first, because the
-        unit's tenant had used its part of the round."""
+        """Ends an undecided attempt: the next round tries the unit. passed_over: True if the unit was skipped because
+        its tenant had used its share of the round."""
         if self._is_gone(entry):
             return
         if passed_over and entry.passed_over is None:
@@ -320,7 +319,7 @@ class UnitQueue:
         self._enter(entry, State.BACKOFF, "ScheduleAttemptFailure")
 
     def put_back(self, unit: str, pod: QueuedPod, *, errors: int, at_least_seconds: float = 0.0) -> None:
-        """Adds a pod after its Binding failed. A unit in flight only gains the pod.
+        """Adds a pod again after its Binding failed. The state of a unit in flight does not change.
 
         errors: failures to count; above 0 the unit waits for its back-off. at_least_seconds: pause that the API server
         asks for (Retry-After), capped.
@@ -360,7 +359,7 @@ class UnitQueue:
         return entry
 
     def _touch(self, entry: Entry, event: str) -> None:
-        # in flight: tried again after this attempt; back-off: ended, because the unit may not fail any more
+        # a unit in flight is tried again after this attempt; a back-off ends, because the change may remove its cause
         if entry.state is State.IN_FLIGHT:
             entry.has_changed = True
         elif entry.state is not State.ACTIVE:
@@ -382,7 +381,7 @@ class UnitQueue:
         return False
 
     def _enter(self, entry: Entry, state: State, event: str, pods: int | None = None) -> None:
-        """Moves an entry to a state because of an event, which ends its wait for a search, and counts its pods."""
+        """Moves an entry to a state, ends its wait for a search, and counts its pods under the event."""
         entry.due = max(entry.due, entry.not_before)
         entry.search, entry.passed_over = None, None
         self._on_incoming(state, event, len(entry.pods) if pods is None else pods)

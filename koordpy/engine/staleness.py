@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detects stale plans: checks a unit's plan against changes of the cluster since the plan's snapshot.
 
-A plan is made on a snapshot in another thread, so it may be outdated when it is carried out. The API server checks
-neither capacity nor the existence of a node on a Binding. So a plan is checked before its pods are assumed, and again
-before each Binding. Units of one round need no check against each other, because they were planned on one draft.
+A plan is made on a snapshot in another thread, so it may be outdated when it is carried out. On a Binding the API
+server checks neither the capacity nor the existence of the node. Therefore a plan is checked before its pods are
+assumed, and again before each Binding. Units of one round need no check against each other, because they were planned
+on one draft.
 Sources: kube-parity.md 4.4, 4.10.
 """
 
@@ -44,13 +45,14 @@ def find_stale_reason(
     """Returns why a unit's plan is stale, as a word for logs and metrics; empty if it is not stale.
 
     `pod`: a pod was deleted or changed. `node`: a node was removed, relabelled or tainted. `room`: a node has too
-    little capacity now. `neighbour`: another scheduler bound a pod to the node, and affinity, spread or host ports are
-    involved. `group`: settings of the gang changed. `topology`: the layers changed. Else the name of a device family.
+    little capacity now. `neighbour`: another scheduler bound a pod to the node, and one of the pods has affinity or
+    spread terms or host ports. `group`: settings of the gang changed. `topology`: the layers changed. Name of a device
+    family: a planned device is not available any more.
 
     foreign: node -> pods that other schedulers bound to it since the snapshot. victims: keys of pods that the plan
     evicts; their devices, and devices of terminating pods, count as free.
     """
-    # node -> number of placed pods, sum of their requests, True if one of them depends on its neighbours
+    # node -> number of placed pods, sum of their requests, True if one of them has inter-pod rules or host ports
     need: dict[str, tuple[int, Amounts, bool]] = {}
     gangs: dict[GangRef, None] = {}
     for placement in placements:
@@ -71,8 +73,8 @@ def find_stale_reason(
         if node is None or differs(node, planned):
             return "node"
         neighbours = foreign.get(name, ())
-        # placements of this process do not count here: rounds follow one another, and `ConcurrentPlacements` covers a
-        # search
+        # placements of this process need no check here: ordinary rounds follow one another, and for a search
+        # `ConcurrentPlacements` has the check
         if neighbours or (node is not planned and node.allocatable != planned.allocatable):
             if not _fits(state, node, count, amounts):
                 return "room"
@@ -93,10 +95,11 @@ def devices_lost(
     """Returns the device family of a planned device that is not available any more; empty if all are available.
 
     A device is not available if another pod uses it, if it is unhealthy or removed, or if the node cannot deliver it to
-    containers. That last case is ignored for a plan with victims: it is temporary, while the node's agent is replaced.
+    containers. For a plan with victims, a node that cannot deliver is ignored, because this is temporary while the
+    node's agent is replaced.
 
-    victims: keys of pods that the plan evicts. Their devices, and those of terminating pods, count as free; without
-    victims no device of a pod does. new_pods: pods that other schedulers bound to the nodes since the snapshot.
+    victims: keys of pods that the plan evicts. If there are any, their devices and the devices of terminating pods
+    count as free. new_pods: pods that other schedulers bound to the nodes since the snapshot.
     """
     # device family -> allocations of the plan
     planned: dict[str, list[PlannedAllocation]] = {}
@@ -125,15 +128,15 @@ def devices_lost(
 class ConcurrentPlacements:
     """Placements and evictions of ordinary rounds that ran after the snapshot of a search was taken.
 
-    The search's plan does not know them. So each unit's part of it is checked against them (`touches`).
+    The plan of the search was made without them, so each unit's part of the plan is checked against them (`touches`).
     """
 
     def __init__(self) -> None:
         self.placed: list[PodInfo] = []
         """Pods that these rounds bind."""
         self._gained: list[tuple[PodInfo, str, tuple[str, ...], str]] = []
-        """Pods that were placed or that wait for victims, each with its node, its quotas from the root down, and its
-        user. Quotas may be newer than the snapshot of the search."""
+        """Pods that were placed or nominated: (pod, node, its quotas from the root down, its user). The quotas may be
+        newer than those in the snapshot of the search."""
         self._evicted = False
         """True if one of these rounds evicts a pod."""
 
@@ -150,23 +153,23 @@ class ConcurrentPlacements:
     def touches(self, snapshot: Snapshot, placements: Sequence[Placement], evictions: Sequence[Eviction]) -> bool:
         """Returns True if the recorded rounds may affect a unit's part of a search's plan.
 
-        They do if a recorded pod
+        They may if a recorded pod
         - is on a node that the part uses,
-        - is charged to a quota that the part's pods are charged to, or to their user if the part evicts by fair share,
+        - is charged to the same quota as a pod of the part, or to the same user if the part evicts by fair share,
         - is a member of a gang with victims in the part,
-        - has affinity or spread terms or host ports, or a pod of the part has,
+        - has affinity or spread terms or host ports, or if a pod of the part has,
         - uses claims or devices across nodes, and a pod of the part does, too.
 
-        Two plans with evictions always affect each other, because disruption budgets and minimums of quotas would be
-        counted twice. Quotas and users of victims do not matter, because further pods of them do not make the evictions
-        wrong. placements, evictions: those of the unit.
+        Two plans with evictions always affect each other, because both may use up the same disruption budget or the
+        same minimum of a quota. Quotas and users of victims are not compared: if they get further pods, the evictions
+        are still right. placements, evictions: of the unit's part.
         """
         if self._evicted and evictions:
             return True
         if not self._gained:
             return False
-        # of this part of the plan: its nodes, pods, quotas, users and gangs; `wide`: whether it has inter-pod rules,
-        # and whether it uses resources across nodes
+        # nodes, pods, quotas, users and gangs of this part of the plan; `wide`: whether it has inter-pod rules, and
+        # whether it uses resources across nodes
         quotas = snapshot.quotas
         nodes = {one.node for one in placements} | {one.returns_to for one in evictions}
         pods = [snapshot.pods[one.pod_key] for one in placements]
@@ -190,8 +193,8 @@ class ConcurrentPlacements:
 class PlanGround:
     """The nodes and devices of a plan with victims, as they were when its evictions began.
 
-    Evictions take seconds. `lost` is called before each of them, so that no pod is evicted for a plan that cannot be
-    used any more.
+    Evictions take seconds. `lost` is called before each eviction, so that no pod is evicted for a plan that is not
+    possible any more.
     """
 
     def __init__(self, state: ClusterState, placements: Sequence[Placement], victims: Collection[str]) -> None:
@@ -202,9 +205,9 @@ class PlanGround:
         self._lost = ""
 
     def lost(self) -> str:
-        """Returns what a later change has taken from the plan: `node`, or a device family; empty for nothing.
+        """Returns what the plan has lost: `node`, or the name of a device family; empty if nothing.
 
-        The answer is computed again only after a change of a node, or of an object that its devices depend on.
+        The result is cached until a node of the plan changes, or an object that its devices depend on.
         """
         state = self._state
         # a changed object is replaced by a new one, so comparing identities is enough
@@ -219,8 +222,8 @@ class PlanGround:
 def units_waiting_for_victims(plan: RoundPlan, snapshot: Snapshot) -> frozenset[str]:
     """Returns units with placements that may depend on victims of other units in the same plan.
 
-    On the planner's draft the victims of earlier units are removed; in the cluster they are still terminating. So a
-    unit that was planned after an eviction on its node, or in its quota, waits for a later round. A unit that was
+    On the planner's draft the victims of earlier units are removed, but in the cluster they are still terminating. So a
+    unit waits for a later round if it was planned after an eviction on its node or in its quota. A unit that was
     planned before the eviction does not depend on it, and is bound now.
     """
     if not plan.evictions:
@@ -263,7 +266,7 @@ def overcommitted(state: ClusterState, name: str) -> bool:
 def _fits(state: ClusterState, node: NodeInfo, count: int, amounts: Amounts) -> bool:
     """Returns True if a node has capacity for further pods. count: number of pods; amounts: sum of their requests.
 
-    Without amounts all resources that the node's pods use are checked instead, so that overcommitment is detected.
+    If `amounts` is empty, all resources that the node's pods use are checked, to detect overcommitment.
     """
     pods, used = state.usage.usage_of(node.name)
     if pods + count > node.allocatable.get(PODS, 0):
@@ -273,8 +276,8 @@ def _fits(state: ClusterState, node: NodeInfo, count: int, amounts: Amounts) -> 
 
 
 def differs(now: NodeInfo | None, then: NodeInfo | None) -> bool:
-    """Returns True if a node was removed or recreated, or if its labels, taints or declared features changed. None: the
-    node does not exist."""
+    """Returns True if a node was removed or recreated, or if its labels, taints or declared features changed. now,
+    then: None if the node does not exist."""
     if now is then:
         return now is None
     if now is None or then is None:
@@ -288,22 +291,23 @@ def differs(now: NodeInfo | None, then: NodeInfo | None) -> bool:
 
 
 def _interacts(pod: PodInfo) -> bool:
-    """Returns True if a pod has host ports, affinity or spread terms, so that its neighbours matter."""
+    """Returns True if a pod has host ports, affinity or spread terms, so that other pods affect where it fits."""
     if pod.pod.spec.topology_spread_constraints:
         return True
     return bool(pod.ties.ports or pod.ties.terms)
 
 
 def _spans_nodes(pod: PodInfo) -> bool:
-    """Returns True if a pod uses resources that are not local to one node: claims, or devices that are placed across
-    nodes by family rules."""
+    """Returns True if a pod uses resources that are not local to one node: claims, or devices of a family with
+    placement rules across nodes."""
     spec = pod.pod.spec
     claims = any(one.persistent_volume_claim or one.ephemeral is not None for one in spec.volumes)
     return bool(claims or spec.resource_claims or (pod.asks and spans_nodes(pod)))
 
 
 def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[GangRef], nodes: Iterable[str]) -> str:
-    """Returns `group` if the PodGroup of a gang changed, `topology` if the layers of these nodes did; else empty."""
+    """Returns `group` if the PodGroup of a gang changed, `topology` if the layers of these nodes changed; else
+    empty."""
     for ref in gangs:
         now: PodGroup | UpstreamPodGroup | None = None
         then: PodGroup | UpstreamPodGroup | None = None

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start of a process up to its first round: caches in sync, lease acquired, Bindings of the last leader seen.
+"""Brings a process from its start to its first round: caches in sync, lease acquired, the last leader's Bindings seen.
 
-A new leader must not plan on a cache without the last Bindings of the previous leader, because it would assign their
-capacity again. If this process listed all pods after it had acquired the lease, the lists contain these Bindings. If
-the last leader stopped writing a while ago, the watch has shown them. Otherwise the new leader waits until its watch
-has caught up, at most a second. Source: kube-parity.md 4.8 and 4.9.
+A new leader must not plan on a cache that lacks the last Bindings of the previous leader, because it would assign their
+capacity again. There are three cases:
+- This process listed all pods after it had acquired the lease: the lists contain these Bindings.
+- The previous leader stopped writing a while ago: the watch has shown its Bindings.
+- Otherwise the new leader waits until its watch has caught up, at most a second.
+
+Source: kube-parity.md 4.8 and 4.9.
 """
 
 import asyncio
@@ -27,22 +30,22 @@ logger = logging.getLogger(__name__)
 CATCH_UP_SECONDS = 1.0
 """Maximum wait of a new leader until its watch shows the last leader's Bindings."""
 FREE_LEASE_SECONDS = 0.25
-"""Maximum wait for a free lease at the start. If the lease is free, the lists are read as the leader, which saves the
-wait for the watch. Otherwise the process fills its caches as a standby."""
+"""Maximum time to wait at the start for the lease. If this process acquires it in this time, it lists as the leader,
+and need not wait for its watch later. Otherwise it fills its caches as a standby."""
 
 
 class Takeover:
     """Brings one process from its start to its first round."""
 
     def __init__(self, context: Context, elector: LeaderElector | None) -> None:
-        """elector: None if this process runs alone, which then leads at once."""
+        """elector: None without leader election, so that this process leads at once."""
         self._client, self._feeds, self._elector = context.client, context.feeds, elector
         self._clock, self._now, self._config = context.clock, context.now, context.settings.config
         self._listed_while_leading = True
         """True if the caches were filled after the lease was acquired, or if there is no leader election."""
 
     async def soon(self) -> None:
-        """Waits a moment for a free lease. Called before the feeds start."""
+        """Waits at most `FREE_LEASE_SECONDS` for the lease. Called before the lists and watches start."""
         if self._elector is None:
             return
         with contextlib.suppress(TimeoutError):
@@ -73,7 +76,7 @@ class Takeover:
         self._report_half_bound()
 
     async def _catch_up(self) -> None:
-        """Waits until the watch shows Bindings that the last leader may have written a moment ago."""
+        """Waits until the watch shows every Binding of the previous leader, at most `CATCH_UP_SECONDS`."""
         try:
             page = await self._client.list_page(PODS.path(), type=msgspec.Raw, limit=1)
         except (ApiError, Unreachable) as error:

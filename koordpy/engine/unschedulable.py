@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles pods that a round left pending, as kube-scheduler's failure handler.
 
-It writes their conditions (PodScheduled=False), counts them in metrics, and queues their units with the changes that
-may help. `UnconfirmedHint` wakes refused units later, when a pod becomes a possible victim without any other event.
+`UnschedulableHandler` writes their conditions (PodScheduled=False), counts them in metrics, and returns their units to
+the queue, with the kinds of change that may help. `UnconfirmedHint` wakes refused units when the Binding of a pod is
+confirmed, because only then the pod can be a victim.
 """
 
 import logging
@@ -37,8 +38,8 @@ class UnschedulableHandler:
         evictor: Evictor | None,
         stuck: Callable[[Sequence[PodInfo]], None],
     ) -> None:
-        """pod_status, evictor: None in a dry run, where verdicts are only counted and logged. stuck: called with pods
-        of one unit that fit nowhere because of their resource claims; it may deallocate these claims."""
+        """pod_status, evictor: None with `--dry-run`; then verdicts are only counted and logged. stuck: called with the
+        pods of a unit that fit nowhere because of their resource claims, so that these may be deallocated."""
         self._state, self._queue, settings = context.state, context.queue, context.settings
         self._pod_status, self._evictor, self._metrics, self._stuck = pod_status, evictor, context.metrics, stuck
         self._any_profile = settings.config.scheduler_names[0]
@@ -68,7 +69,7 @@ class UnschedulableHandler:
             self._unconfirmed_hint.refused(refused, assumed)
 
     def tell(self, verdict: PendingPod) -> None:
-        """Writes the verdict on one pod to its condition; logs it in a dry run."""
+        """Writes the verdict on one pod to its condition; with `--dry-run` only logs it."""
         if self._pod_status is None:
             logger.debug("pod %s: %s: %s", verdict.pod_key, verdict.reason.value, verdict.message)
             return
@@ -79,7 +80,7 @@ class UnschedulableHandler:
     def count(self, entry: Entry, left: Iterable[PendingPod], *, gang: bool, placed: bool, seconds: float) -> None:
         """Counts the attempt of a unit in metrics: failed attempts of its pods, and for a gang the attempt as a whole.
 
-        placed: True if at least one pod was placed. seconds: the share of the round's time of one pod.
+        placed: True if at least one pod was placed. seconds: the round's time divided by its number of pods.
         """
         profile = ""
         counts: Counter[tuple[str, str]] = Counter()
@@ -122,16 +123,16 @@ class UnschedulableHandler:
     ) -> None:
         """Ends a unit's attempt in the queue.
 
-        left: verdicts on the unit's pending pods. Empty if all were placed; then the unit only has pods that were
-        created since, and these are tried at once.
+        left: verdicts on the unit's pending pods; empty if all were placed. In that case pods that were added to the
+        unit since are tried at once.
 
-        seconds: time of the attempt. short: number of missing members. also: changes that may help, in addition to
-        those that the verdicts name.
+        seconds: time of the attempt. short: number of missing members. also: kinds of change that may help, in addition
+        to those that follow from the verdicts.
         """
         if not left:
             self._queue.settle_again(entry)
         elif any(verdict.reason is Reason.SCHEDULER_ERROR and not verdict.gated for verdict in left):
-            # no event of the cluster ends an error, so the unit is tried again after its back-off
+            # no cluster event removes the cause of an error, so the unit is tried again after its back-off
             self._queue.settle_error(entry)
         else:
             plugins = dict.fromkeys(plugin for verdict in left for plugin in verdict.plugins)
@@ -155,7 +156,7 @@ class UnschedulableHandler:
         self.tell(PendingPod(info.key, unit, None, Reason.SCHEDULER_ERROR, f"binding {text}"))
 
     def planner_failed(self, entry: Entry, error: Exception) -> None:
-        """Reports an error of the planner in a round with one unit, which then waits for its back-off."""
+        """Reports an error of the planner in a round with one unit. The unit waits for its back-off."""
         text = f"planning failed: {type(error).__name__}: {error}"
         for key in list(entry.pods):
             self.tell(PendingPod(key, entry.unit, None, Reason.SCHEDULER_ERROR, text))
@@ -163,7 +164,7 @@ class UnschedulableHandler:
 
 
 def _leaving_from(nodes: set[str], snapshot: Snapshot) -> bool:
-    """Returns True if the snapshot has terminating pods on these nodes. They may have ended since."""
+    """Returns True if the snapshot has terminating pods on these nodes, even if these have ended since."""
     return bool(nodes) and any(
         info.node in nodes and info.pod.metadata.deletion_timestamp for info in snapshot.pods.values()
     )
@@ -176,10 +177,10 @@ _Kind = tuple[int, Owner, bool]
 class UnconfirmedHint:
     """Queueing hint: wakes units that found no victims because pods were still assumed.
 
-    A pod with a Binding that the watch has not confirmed is never a victim. Its confirmation makes it one, and no
-    wake-up of `wakeups.py` covers that event. So units that were refused while such pods existed are tried again on the
-    confirmation, if the pod's kind (`_Kind`) allows the unit to preempt it. The least important member of the pod's
-    gang counts, too. With the pod bound, the gang may have surplus members, and one of them may be the victim.
+    A pod can be a victim only after the watch has confirmed its Binding, and `wakeups.py` has no wake-up for the
+    confirmation. So units that were refused while pods were assumed are tried again on the confirmation, if they may
+    preempt the pod by its kind (`_Kind`). They are also tried again if they may preempt the least important member of
+    the pod's gang: with one more bound member, the gang may have a surplus member, which may be a victim.
     """
 
     def __init__(self, state: ClusterState, queue: UnitQueue, *, owners_matter: Callable[[], bool]) -> None:
@@ -188,8 +189,8 @@ class UnconfirmedHint:
         self._refused_units: dict[str, frozenset[_Kind]] = {}
         """Id of a refused unit -> the kinds of its pods."""
         self._woken_kinds: set[_Kind] = set()
-        """Kinds of confirmed pods for which all units that may preempt them were woken already. Emptied when a unit is
-        added."""
+        """Kinds of confirmed pods for which all units that may preempt them were woken already. Cleared when a refused
+        unit is added."""
         self._least_important: dict[GangRef, _Kind] = {}
         """Gang -> the kind of its least important member, cached for this round."""
 
@@ -202,7 +203,7 @@ class UnconfirmedHint:
         """Records units that found no capacity in a round in which the assumed pods could not be victims."""
         if len(self._refused_units) > 2 * len(self._queue.entries) + 100:
             self.forget()
-        # kind -> True if a pod of the kind is still assumed, so that its confirmation is yet to be seen
+        # kind -> True if a pod of the kind is still assumed, so that its confirmation will wake the unit
         kinds: dict[_Kind, bool] = {}
         for info in assumed:
             still = self._state.assumed_node(info.key) is not None
@@ -213,7 +214,7 @@ class UnconfirmedHint:
             mine = frozenset(_kind(pod) for pod in pods if pod is not None)
             waits = [still for kind, still in kinds.items() if self._may_take(mine, kind)]
             if waits and not any(waits):
-                # all possible victims were confirmed during planning: the next round can see them
+                # all these pods were confirmed during planning: they can be victims in the next round
                 self._queue.touch(entry.unit, "LesserBound")
             else:
                 self._refused_units[entry.unit] = mine
@@ -235,7 +236,8 @@ class UnconfirmedHint:
                     self._queue.touch(unit, "LesserBound")
 
     def _kinds(self, info: PodInfo) -> tuple[_Kind, ...]:
-        """Returns the kinds of possible victims once a pod is bound: its own, and the least important of its gang."""
+        """Returns the kinds of possible victims once a pod is bound: of the pod, and of its gang's least important
+        member."""
         own = _kind(info)
         if info.gang is None:
             return (own,)

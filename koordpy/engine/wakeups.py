@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wake-ups: kube-scheduler's queueing hints. They decide which pending units a change of the cluster may help.
 
-A unit that was refused waits with the kinds of change (`Wake`) that may reverse its refusal. They follow from the
-filters that refused (`BY_FILTER`, `helpful`). A watch event has a kind of change as well: the functions `of_node`,
-`of_pod` and so on compare an object before and after the event. If the kinds intersect, the queue wakes the unit.
+A refused unit is queued with the kinds of change (`Wake`) that may reverse its refusal. `helpful` derives them from the
+filters that refused it (`BY_FILTER`). The functions `of_node`, `of_pod` and so on return the kinds of change of a watch
+event, from the object before and after it. If the two have a kind in common, the queue wakes the unit.
 
-A heartbeat or a status-only change of a node is no change. A newly bound pod only adds load, so it helps only pods with
-affinity or spread terms, and quotas with guaranteed usage. Sources: kube-parity.md 4.3; for gangs gang-network.md 2.9.
+A heartbeat of a node is not a change. A newly bound pod only adds load, so it may help only pods with affinity or
+spread terms, and quotas with guaranteed usage. Sources: kube-parity.md 4.3; for gangs gang-network.md 2.9.
 """
 
 import enum
@@ -45,7 +45,7 @@ class Wake(enum.Flag):
     """A node's allocatable amount of some resource increased."""
     NODE_LABELS = enum.auto()
     NODE_TAINTS = enum.auto()
-    """A node's taints changed, or whether it is unschedulable."""
+    """A node's taints or its field `unschedulable` changed."""
     POD_BOUND = enum.auto()
     """A pod was bound, which only adds load."""
     POD_LABELS = enum.auto()
@@ -55,16 +55,16 @@ class Wake(enum.Flag):
     TOPOLOGY = enum.auto()
     """The layers of the network topology changed."""
     QUOTA = enum.auto()
-    """An ElasticQuota changed, or which quotas apply."""
+    """An ElasticQuota was created, changed or deleted."""
     DEMAND_FELL = enum.auto()
     """Demand decreased, so that the runtimes of quotas may rise: a pending unit was deleted, requests less, or can
     never start."""
     DEVICE = enum.auto()
-    """A Device changed, what a node's annotations say about its GPU links, or the NUMA zones of a node."""
+    """A Device, a node's annotations about its GPU links, or the NUMA zones of a node changed."""
     NUMA_REPORT = enum.auto()
     """A new report of the free amounts of a node's NUMA zones."""
     CLAIM = enum.auto()
-    """A volume claim or resource claim changed that the pod itself names."""
+    """A volume claim or resource claim changed. Only pods that name the claim are woken."""
     VOLUME = enum.auto()
     """A volume was created, changed or released."""
     DEVICE_REPORT = enum.auto()
@@ -72,17 +72,17 @@ class Wake(enum.Flag):
     STORAGE_CLASS = enum.auto()
     STORAGE_CAPACITY = enum.auto()
     NODE_FEATURES = enum.auto()
-    """A node declares other features of Kubernetes."""
+    """The Kubernetes features that a node declares changed."""
     NODE_CONDITIONS = enum.auto()
     """The status of some condition of a node changed."""
     NODE_OPENED = enum.auto()
-    """A node takes pods again of a request shape that it rejected."""
+    """A node takes pods of a request shape again that its kubelet had rejected."""
     ATTACHABLE = enum.auto()
     """A node may accept more volumes."""
     DYNAMIC_DEVICE = enum.auto()
-    """A resource claim released devices, or other devices are offered."""
+    """A resource claim released devices, or the devices that nodes offer changed."""
     DEVICE_OFFER = enum.auto()
-    """Resource slices, device classes or device taint rules changed, so that other devices are offered."""
+    """Resource slices, device classes or device taint rules changed, so that nodes offer other devices."""
     EXTENDED_RESOURCE = enum.auto()
     """A device class maps another extended resource to devices."""
 
@@ -95,8 +95,8 @@ CAPACITY_GAINED = Wake.CAPACITY_FREED | Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE 
 _STORED = Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS | Wake.STORAGE_CAPACITY | Wake.ATTACHABLE
 _CLAIMED = _STORED | Wake.DYNAMIC_DEVICE | Wake.DEVICE_OFFER | Wake.EXTENDED_RESOURCE
 GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.DEMAND_FELL | _STORED)
-"""Changes that may help a gang that was refused as a whole, not by a filter of one member: capacity, nodes, the tree.
-Changes that only matter to pod affinity, quota demand or volumes are left out."""
+"""Changes that may help a gang that was refused as a whole, not by a filter of one member: capacity, nodes, the
+topology tree. Changes that only matter to pod affinity, quota demand or volumes are left out."""
 EMPTY_CLUSTER = (
     Wake.NODE_ADDED
     | Wake.NODE_GONE
@@ -110,8 +110,8 @@ EMPTY_CLUSTER = (
     | Wake.DEVICE_OFFER
     | Wake.EXTENDED_RESOURCE
 )
-"""Changes that decide whether a unit could ever fit (gang-network.md 6): nodes with their devices, the tree, quotas.
-Pods that are created or deleted do not matter."""
+"""Changes that decide whether a unit could ever fit (gang-network.md 6): of nodes and their devices, of the topology
+tree, and of quotas, but not of pods."""
 # changes that cannot affect spread constraints and pod affinity, which depend on other pods, nodes and namespaces
 _REPORTS = Wake.DEVICE | Wake.NUMA_REPORT | Wake.DEVICE_REPORT
 _NO_NEIGHBOURS = Wake.QUOTA | Wake.DEMAND_FELL | _REPORTS | Wake.TOPOLOGY | Wake.NODE_OPENED | _CLAIMED
@@ -153,7 +153,7 @@ BY_FILTER: dict[str, Wake] = {
     ),
     "NodeResourceTopologyMatch": _GPUS | Wake.NUMA_REPORT,
     "GPUDevices": _GPUS,
-    # a unit refused by a quota may find victims in that quota, and any filter may have refused these placements
+    # such a unit may find victims in its quota; then any change may help, because any filter may have refused a node
     "ElasticQuota": ANY & ~Wake.POD_BOUND,
     "NodeDeclaredFeatures": Wake.NODE_ADDED | Wake.NODE_FEATURES,
     "VolumeZone": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS,
@@ -168,7 +168,7 @@ def helpful(plugins: Collection[str], *, gang: bool, guarantees: bool = False) -
     in `BY_FILTER`. guarantees: True if a quota's usage is guaranteed to it (`quota.guaranteeUsage`), so that a pod that
     starts may raise its quota's runtime.
     """
-    # QUOTA is in every mask (GANG includes it): with lower guarantees of other quotas a unit may find victims
+    # QUOTA is in every mask (GANG includes it): if other quotas have lower guarantees, the unit may find victims there
     mask = GANG if gang else Wake.QUOTA
     for plugin in plugins:
         mask |= BY_FILTER.get(plugin, ANY)
@@ -180,10 +180,10 @@ def helpful(plugins: Collection[str], *, gang: bool, guarantees: bool = False) -
 
 
 def of_kept(wake: Wake) -> Callable[[Any, Any], Wake]:
-    """Returns a rule for a kind of which only labels and spec are read.
+    """Returns a rule for a kind of object of which only labels and spec matter.
 
-    The rule is a function of the object before and after a change (None if it did not exist, or does not any more). It
-    returns `wake` if labels or spec changed, else NOTHING. All functions `of_...` below have these arguments.
+    The rule is a function of the object before and after a change (None if it did not exist, or was deleted). It
+    returns `wake` if labels or spec changed, else NOTHING. All functions `of_...` below have these two arguments.
     """
 
     def helps(before: Any, after: Any) -> Wake:
@@ -195,16 +195,16 @@ def of_kept(wake: Wake) -> Callable[[Any, Any], Wake]:
 
 
 def of_budget(before: PodDisruptionBudget | None, after: PodDisruptionBudget | None) -> Wake:
-    """Returns what a changed budget may help: a budget that allows more disruptions may allow more victims."""
+    """Returns the wake-ups of a changed budget: a budget that allows more disruptions may allow more victims."""
     if before is None or after is None:
-        # victims count as capacity: a deleted budget protects no pod any more
+        # a deleted budget protects no pod any more, and more possible victims count as freed capacity
         return Wake.CAPACITY_FREED if after is None else Wake.NOTHING
     more = (after.status.disruptions_allowed or 0) > (before.status.disruptions_allowed or 0)
     return Wake.CAPACITY_FREED if more or before.spec != after.spec else Wake.NOTHING
 
 
 def of_config_map(before: ConfigMap | None, after: ConfigMap | None) -> Wake:
-    """Returns what a changed ConfigMap may help: NOTHING for an unchanged device report."""
+    """Returns the wake-ups of a changed ConfigMap: NOTHING if its device report is unchanged."""
     if before is None and after is None:
         return Wake.NOTHING
     if before is None or after is None:
@@ -213,8 +213,8 @@ def of_config_map(before: ConfigMap | None, after: ConfigMap | None) -> Wake:
 
 
 def of_device(before: Device | None, after: Device | None) -> Wake:
-    """Returns what a changed Device may help. Of its status only the condition matters that says whether the node can
-    deliver GPUs to containers."""
+    """Returns the wake-ups of a changed Device. Of its status only one condition matters: whether the node can deliver
+    GPUs to containers."""
     if before is None or after is None or is_delivery_unavailable(before) != is_delivery_unavailable(after):
         return Wake.DEVICE
     same = before.spec == after.spec and before.metadata.labels == after.metadata.labels
@@ -222,7 +222,7 @@ def of_device(before: Device | None, after: Device | None) -> Wake:
 
 
 def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
-    """Returns what a changed node may help; NOTHING for heartbeats and status."""
+    """Returns the wake-ups of a changed node; NOTHING for a heartbeat."""
     if after is None:
         return Wake.NODE_GONE if before is not None else Wake.NOTHING
     if before is None:
@@ -258,15 +258,15 @@ def _states(node: Node) -> dict[str, str]:
 
 
 def _links_said(node: Node) -> dict[str, str]:
-    """Returns the annotations of a node that state its GPU links."""
+    """Returns the annotations of a node about its GPU links."""
     annotations = node.metadata.annotations
     return {key: text for key, text in annotations.items() if key.startswith(keys.GSOC_PREFIX)}
 
 
 def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
-    """Returns the kinds of change that other pods may gain from: freed capacity, more load, other labels, less demand.
+    """Returns the wake-ups of a changed pod: freed capacity, a bound pod, changed labels, or less demand.
 
-    before, after: the pod in the cache, so that an assumed pod counts as bound.
+    before, after: the pod in the cache, where an assumed pod counts as bound.
     """
     # `was` and `is_bound`: whether the pod was on a node, and whether it is on one now
     was, is_bound = before is not None and before.bound, after is not None and after.bound
@@ -291,7 +291,7 @@ def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
 
 
 def _less_is_asked(before: PodInfo, after: PodInfo | None) -> bool:
-    """Returns True if a pod that was pending is not any more, or requests less of its quota."""
+    """Returns True if a pod is no longer pending, or requests less of its quota than before."""
     if after is None or not after.pending or before.owner != after.owner:
         return True
     return _more(after.requests, before.requests)
@@ -307,9 +307,9 @@ def _less_is_kept(before: PodInfo, after: PodInfo | None) -> bool:
 
 
 def of_devices(before: Any, after: Any) -> tuple[Wake, str]:
-    """Returns what a changed resource claim, slice or device class may help, and the key of the claim ("" for none).
+    """Returns the wake-ups of a changed resource claim, slice or device class, and the key of the claim ("" for none).
 
-    The pods that name the claim are woken. Other pods are woken only if the claim released devices.
+    The caller wakes the pods that name the claim. Other pods are woken only if the claim released devices.
     """
     if before is not None and after is not None and _read_of(before) == _read_of(after):
         return Wake.NOTHING, ""
@@ -323,17 +323,17 @@ def of_devices(before: Any, after: Any) -> tuple[Wake, str]:
         return offered, ""
     then, now = (one.spec.extended_resource_name if one is not None else "" for one in (before, after))
     wake = Wake.NOTHING if after is None else offered
-    # without a class, an older one may map the resource
+    # if a class no longer maps a resource, an older class may map it
     return wake if then == now else offered | Wake.EXTENDED_RESOURCE, ""
 
 
 def of_storage(before: Any, after: Any) -> tuple[Wake, str]:
-    """Returns what a changed storage object may help, and the key of the claim that it concerns ("" for none)."""
+    """Returns the wake-ups of a changed storage object, and the key of the claim that it concerns ("" for none)."""
     there = after if after is not None else before
     if before is not None and after is not None and _read_of(before) == _read_of(after):
         return Wake.NOTHING, ""
     match there:
-        # a claim concerns only the pods that name it; of the other kinds only changes that allow more can help
+        # a claim concerns only the pods that name it; of other kinds only changes that allow more volumes can help
         case PersistentVolumeClaim():
             return Wake.NOTHING, object_key(there) if after is not None else ""
         case PersistentVolume():
@@ -354,7 +354,7 @@ def of_storage(before: Any, after: Any) -> tuple[Wake, str]:
 
 
 def _of_volume(before: PersistentVolume | None, after: PersistentVolume | None) -> tuple[Wake, str]:
-    """As `of_storage`, for volumes. A volume that is reserved for a claim may help only pods that name this claim."""
+    """The same as `of_storage`, for a volume. A volume with a claimRef may help only pods that name its claim."""
     if after is None:
         return Wake.NOTHING, ""
     reference = after.spec.claim_ref
@@ -365,8 +365,8 @@ def _of_volume(before: PersistentVolume | None, after: PersistentVolume | None) 
 
 
 def _takes_more(before: CSINode, after: CSINode | None) -> bool:
-    """Returns True if a node accepts more volumes than before, or was deleted. A driver without a number has no limit;
-    a CSINode that cannot be read accepts no volume."""
+    """Returns True if a node accepts more volumes than before, or its CSINode was deleted. A driver without a number
+    has no limit; a CSINode that cannot be read accepts no volume."""
     if after is None or unreadable(before.metadata):
         return True
     limits = _limits(after)
@@ -390,8 +390,8 @@ def _read_of(obj: Any) -> tuple[Any, ...]:
 
 
 def changes_itself(before: Pod, after: Pod) -> bool:
-    """Returns True if a pending pod changed in a part that decisions depend on: labels, annotations, spec, and of its
-    status the names of generated resource claims."""
+    """Returns True if a pending pod changed in a part that decisions depend on: its labels, annotations or spec, or the
+    names of generated resource claims in its status."""
     return (
         before.metadata.labels != after.metadata.labels
         or before.metadata.annotations != after.metadata.annotations

@@ -12,7 +12,7 @@ from koordpy.api import keys
 from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota
 from koordpy.api.pod_groups import PodGroup
 from koordpy.apiserver.crd_definitions import DEFINITIONS
-from koordpy.engine.watching.standins import CLOSURES
+from koordpy.engine.watching.object_substitutes import RESTRICTIONS
 from tests.clusters import pod
 from tests.engine.live import LONG_LEASE, QUICK, Live, live, small, until
 
@@ -84,7 +84,7 @@ async def test_an_object_that_cannot_be_read_is_told_by_an_event_and_others_go_o
                 put(cluster, kind, "odd", spec)
             await until(lambda: (kind, "odd") in told(cluster))
             assert told(cluster)[kind, "odd"].startswith(
-                f"{CLOSURES[SERVED[kind]].meaning}, as it cannot be read: {why}"
+                f"{RESTRICTIONS[SERVED[kind]].meaning}, as it cannot be read: {why}"
             )
             cluster.pod("second")
             await until(lambda: cluster.bound("second"))

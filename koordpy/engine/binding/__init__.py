@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a plan to Bindings: claims and volumes first, one POST per pod in rank order, a known outcome for each.
+"""Carries out the placements of a plan: binds claims and volumes, then sends one Binding (a POST) per pod.
 
-Pods of a plan are assumed in the cache while their Bindings are sent. The pod is read again if the outcome of a POST
-is unknown.
+The Bindings of a gang are sent in rank order. Pods are assumed in the cache while their Bindings are in progress. If
+the reply to a POST does not say whether the pod is bound, the pod is read until that is known.
 
 Main types: `Committer` (`commit.py`): plans in progress; `Binder` (`binder.py`): one Binding; `UnitCommit`
 (`unit_commit.py`): the Bindings of one unit.
 
-Must not choose nodes, and must not report a failed Binding before the pod's state is known.
+Must not choose nodes, and must not report that a Binding has failed before a read of the pod confirms it.
 Start reading at `commit.py`, then `binder.py`.
 """

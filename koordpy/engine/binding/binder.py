@@ -32,7 +32,7 @@ class BindResult(enum.StrEnum):
     BOUND = "bound"
     """The pod is on the planned node, bound by this process."""
     ALREADY = "already"
-    """The pod is on the planned node, bound by another process: the last leader, or a leader with another Lease."""
+    """The pod is on the planned node, bound by another process: an earlier leader, or another scheduler."""
     GONE = "gone"
     """The pod does not exist, or has another uid."""
     CONFLICT = "conflict"
@@ -68,11 +68,11 @@ class BindOutcome(msgspec.Struct, frozen=True):
     retry_after: float | None = None
     """Seconds of the pause that the server asks for; None if it does not ask for one."""
     passing: bool = False
-    """True if the cause of a refusal is mostly temporary: too many requests, a conflict, a server or network error."""
+    """True if the cause of a refusal is usually temporary: too many requests, a conflict, a server or network error."""
     seconds: float = 0.0
     """Duration of the call, in seconds."""
     pod: Pod | None = None
-    """The pod as read, if it differs from the plan: bound by another process, being deleted, or gated; else None."""
+    """The pod as read after the POST, if it is bound by another process, being deleted, or gated; else None."""
 
 
 class Binder:
@@ -100,7 +100,7 @@ class Binder:
         return replace(outcome, seconds=self._clock() - began)
 
     async def _post(self, binding: Binding, may_send: Callable[[], bool]) -> BindOutcome:
-        """Sends the POST. Returns its outcome, which is read from the pod if the reply does not prove it."""
+        """Sends the POST. Returns the outcome of the Binding; reads the pod if the reply does not prove an outcome."""
         metadata: dict[str, Any] = {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid}
         if binding.annotations:
             metadata["annotations"] = binding.annotations
@@ -119,7 +119,7 @@ class Binder:
     async def _after_error(self, binding: Binding, error: ApiError, may_send: Callable[[], bool]) -> BindOutcome:
         """Returns the outcome after an error of the API server, by its HTTP status."""
         if error.status in (404, 409):
-            # GONE discards the pod, so it must be confirmed by the API server itself and not by a proxy
+            # a proxy may have sent the 404: GONE discards the pod, so a read must confirm it
             return await self._resolve(binding, str(error), may_send, settle=0.0)
         if error.status >= 500:
             settle = self._settle_seconds if _may_be_written_yet(error) else 0.0
@@ -132,8 +132,8 @@ class Binder:
     ) -> BindOutcome:
         """Reads the pod until the outcome of the Binding is known, or until leadership ends.
 
-        message: error of the POST. settle: seconds for which a read that shows an unbound pod proves nothing, because
-        the write may still take effect.
+        message: error of the POST. settle: seconds in which the write may still take effect. A read in this time that
+        shows an unbound pod proves nothing.
         """
         began, backoff = self._clock(), Backoff(0.05, 2.0)
         while True:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads pods with Bindings that the API server has accepted, but that the watch does not show in time.
+"""Reads a pod if the API server has accepted its Binding, but the watch does not show the pod as bound in time.
 
-The watch may be slow, or the pod may be deleted, replaced or, after a restore of etcd, not bound any more. The pod
-stays assumed on its node until the read decides. Source: kube-parity.md 4.2.
+There are two causes. The watch may be slow; or the pod may be deleted, replaced or, after a restore of etcd, unbound.
+Until the read shows which, the pod stays assumed on its node. Source: kube-parity.md 4.2.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class _Unconfirmed:
     uid: str
     node: str
     since: float
-    """Clock time of the Binding, or of the last read that showed it."""
+    """Clock time at which the API server accepted the Binding, or of the last read that showed it."""
 
 
 class Confirmations:
@@ -49,7 +49,7 @@ class Confirmations:
             await self.look()
 
     async def look(self) -> None:
-        """Reads assumed pods that were not confirmed in time, and decides by uid and node."""
+        """Reads assumed pods that the watch did not confirm in time, and compares their uid and node with the plan."""
         limit = self._clock() - self._unconfirmed_seconds
         for key, waiting in list(self._unconfirmed.items()):
             if self._state.assumed_node(key) is None:
@@ -58,7 +58,7 @@ class Confirmations:
                 await self._read(key, waiting)
 
     async def _read(self, key: str, waiting: _Unconfirmed) -> None:
-        """Reads one pod. Keeps the assumption if the read shows the Binding, otherwise applies what it shows."""
+        """Reads one pod. Keeps it assumed if it is bound as planned; otherwise stores the read state in the cache."""
         namespace, _, name = key.partition("/")
         try:
             pod = await self._client.read_pod(namespace, name)

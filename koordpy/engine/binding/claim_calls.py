@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to the API server about resource claims, which reservations and releases share (dra.md 12).
+"""Requests to the API server about resource claims (DRA), for `claim_writes.py` and `claim_releases.py` (dra.md 12).
 
 Each call is one request. A claim is changed under its lock (`lock`), so that a release and a reservation of one claim
 do not overlap in this process. Callers handle errors.
@@ -41,8 +41,9 @@ class NotLeading(NotServed):
 def take_reply(state: ClusterState, claim: ResourceClaim) -> None:
     """Stores a known claim from a reply, so that no plan uses the older state.
 
-    A newer known claim is kept: otherwise an older reply would restore a released reservation, and its pod would be
-    bound without it. An unknown claim is ignored, because the watch may have deleted it (but `ClaimCalls.take_new`).
+    A claim in the cache that is newer than the reply is kept. Otherwise the reply would restore a reservation that was
+    released since, and the pod would be bound without one. A claim that is not in the cache is ignored, because the
+    watch may have deleted it; `ClaimCalls.take_new` stores new claims.
     """
     known = state.get(ResourceClaim, object_key(claim))
     if known is not None and not is_older(claim.metadata.resource_version, known.metadata.resource_version):
@@ -71,7 +72,7 @@ class ClaimCalls:
         return self._feeds.served.get(RESOURCE_CLAIMS)
 
     def path(self, key: str, subresource: str = "") -> str:
-        """Returns the path of a claim. Raises `NotServed`."""
+        """Returns the URL path of a claim. Raises `NotServed`."""
         resource = self.resource
         if resource is None:
             raise NotServed("resource claims are not served any more")
@@ -84,7 +85,7 @@ class ClaimCalls:
             raise NotLeading("this process no longer leads")
 
     def take_new(self, claim: ResourceClaim) -> None:
-        """Stores a claim from the reply to a creation or a list, also if the watch has not delivered it yet."""
+        """Stores a claim from the reply to a create or list call, also if the watch has not delivered it yet."""
         take_reply(self._state, claim)
         if (resource := self.resource) is not None:
             self._feeds.take_new(resource, claim)
@@ -143,7 +144,8 @@ class ClaimCalls:
         return written
 
     async def delete_implicit(self, key: str, pod_uid: str) -> bool:
-        """Deletes a claim for the extended resources of a pod; returns False if it is gone, or of another pod."""
+        """Deletes a claim for the extended resources of a pod. Returns False if the claim does not exist, or belongs to
+        another pod."""
         claim = await self.read(key)
         owner = claim.metadata.controller if claim is not None else None
         if claim is None or owner is None or owner.uid != pod_uid or MADE not in claim.metadata.annotations:
@@ -163,7 +165,7 @@ class ClaimCalls:
         return claim is not None and claim.metadata.uid == uid and not claim.metadata.deletion_timestamp
 
     async def list_claims(self, namespace: str = "") -> list[ResourceClaim]:
-        """Returns the claims of a namespace, read from the API server; empty for all namespaces."""
+        """Returns the claims of a namespace, read from the API server. namespace: empty for all namespaces."""
         resource, found, token = self.resource, list[ResourceClaim](), ""
         while resource is not None:
             path = resource.path(namespace)
@@ -175,7 +177,8 @@ class ClaimCalls:
         return found
 
     async def write_pod(self, info: PodInfo, extended: Body | None) -> Pod:
-        """Writes the claim for a pod's extended resources to the status of the pod; None removes it."""
+        """Writes `extendedResourceClaimStatus` to a pod's status: the claim for its extended resources. None removes
+        it."""
         body = {"metadata": {"uid": info.uid}, "status": {"extendedResourceClaimStatus": extended}}
         async with self._places:
             self._check_leads()
@@ -185,7 +188,7 @@ class ClaimCalls:
 
 
 def _request(request: dict[str, Any], version: str) -> dict[str, Any]:
-    """Returns a request in the form of an API version: v1beta1 has the fields of `exactly` in the request itself."""
+    """Returns a device request in the form of an API version: v1beta1 has no `exactly`, its fields are one level up."""
     if version != "v1beta1":
         return request
     return {**{key: value for key, value in request.items() if key != "exactly"}, **request["exactly"]}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pods of a unit need of each resource claim: devices to allocate, and consumers to reserve it for.
+"""Lists what must be written to resource claims before a unit is bound: allocated devices, and consumers (reservedFor).
 
-A claim is needed once for all pods of the unit that use it. The claim for a pod's extended resources has the key of the
-plan until it is created under a generated name. Source: dra.md 7, 8, 12.
+Pods of the unit that share a claim have one entry. The claim that serves a pod's extended resources does not exist yet:
+the plan identifies it by a provisional key, until it is created under a generated name. Source: dra.md 7, 8, 12.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,40 +19,41 @@ class ClaimNeed:
     """One claim, with the pods of a unit that use it."""
 
     key: str
-    """`namespace/name`; of a claim for extended resources the key of the plan, then that of the created claim."""
+    """`namespace/name` of the claim. For a claim for extended resources: the plan's provisional key until it is
+    created."""
     is_implicit: bool = False
     """True for the claim that serves the extended resources of its only pod."""
     group: UpstreamPodGroup | None = None
-    """PodGroup that the claim is reserved for instead of its pods; None for pods."""
+    """PodGroup that the claim is reserved for as a whole; None if it is reserved for each pod."""
     pods: list[PodClaims] = field(default_factory=list)
 
     @property
     def granting(self) -> PodClaims | None:
-        """The pod for which the plan has the devices of the claim; None if the claim is allocated already, or if a plan
-        of another unit allocates it."""
+        """The pod with the plan that allocates the claim; None if the claim is allocated already, or if the plan of
+        another unit allocates it."""
         return next((pod for pod in self.pods if self.plan_key in pod.devices), None)
 
     @property
     def plan_key(self) -> str:
-        """Key of the claim in a plan."""
+        """Key of the claim in a plan: provisional for a claim for extended resources, else `namespace/name`."""
         return implicit_key(self.pods[0].info) if self.is_implicit else self.key
 
     @property
     def grant(self) -> Grant | None:
-        """Devices to allocate; None for none."""
+        """Devices to allocate; None if this unit allocates none."""
         pod = self.granting
         return pod.devices[self.plan_key] if pod is not None else None
 
     @property
     def consumers(self) -> list[ClaimConsumer]:
-        """Consumers to reserve the claim for, each once."""
+        """The PodGroup or the pods to add to the claim's `reservedFor`, each once."""
         if self.group is not None:
             return [consumer_of(self.pods[0].info.pod, self.group)]
         return [consumer_of(pod.info.pod) for pod in self.pods]
 
 
 def claim_needs(pods: Iterable[PodClaims], groups: Mapping[str, UpstreamPodGroup]) -> list[ClaimNeed]:
-    """Returns what pods need of each claim: claims that the pods name, then those for extended resources.
+    """Returns one entry per claim: first the claims that the pods name, then the claims for extended resources.
 
     groups: upstream PodGroups by `namespace/name`.
     """

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Releases resource claims (DRA) of pods that are not bound, so that nothing stays reserved for them (dra.md 12).
 
-A reservation is removed. An allocation without another consumer is removed as well, because an allocated claim ties its
-pod to a node and occupies devices. A claim for extended resources is deleted. This happens after a failed write or
-Binding, after a verdict that the pod fits nowhere (as kube-scheduler's PostFilter), and periodically (`sweep`): for
-deleted pods, and for unbound pods that a failed release or an earlier leader left with reservations.
+To release a claim, the pod's entry in `reservedFor` is removed. If no consumer remains, the allocation is removed as
+well, because an allocated claim ties its pod to a node and occupies devices. A claim for extended resources is deleted.
+
+Claims are released after a failed write or Binding, after a verdict that the pod fits nowhere (as kube-scheduler's
+PostFilter), and periodically (`sweep`). The sweep covers deleted pods, and unbound pods that a failed release or an
+earlier leader left with reservations.
 """
 
 import asyncio
@@ -33,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 MAX_RELEASE_TRIES = 6  # failed calls before a release is given up; the sweep tries again
 ASKED_AGAIN_SWEEPS = 20
-"""Number of sweeps after which finished pods that were found to exist (`_alive`) are read again."""
+"""Number of sweeps after which `_alive` is cleared, so that finished pods are read from the API server again."""
 IDLE_SECONDS = 30.0
 """Time after which a claim that stays reserved for an unbound pod without a plan is released."""
 
@@ -47,9 +49,9 @@ class DeviceReleaser:
         self.unsure: dict[str, str] = {}
         """uid of a pod -> its namespace, if a claim may have been created for it, but the reply was lost."""
         self.allocated: dict[str, str] = {}
-        """Claim -> its uid, if this process has allocated it."""
+        """Key of a claim that this process has allocated -> uid of the claim."""
         self.useless: set[str] = set()
-        """Claims of which a device failed, or did not become ready in time: they are deallocated, also if
+        """Keys of claims with a device that failed or did not become ready in time. They are deallocated, even if
         another scheduler allocated them."""
         self._client, self._feeds, self._state = context.client, context.feeds, context.state
         self._calls, self._metrics, self._clock = calls, context.metrics, context.clock
@@ -57,9 +59,10 @@ class DeviceReleaser:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeps = 0
         self._alive: set[str] = set()
-        """uids of pods that exist but are not in the state, because they are finished."""
+        """uids of pods that exist but are not in the cache, because they are finished."""
         self._idle: dict[tuple[str, str], float] = {}
-        """(claim, uid of an unbound pod without a plan) -> clock time since when the claim is reserved for it."""
+        """(key of a claim, uid of an unbound pod without a plan) -> clock time at which a sweep first saw the claim
+        reserved for the pod."""
 
     @property
     def _book(self) -> ClaimBook:
@@ -85,8 +88,11 @@ class DeviceReleaser:
         await asyncio.gather(*work)
 
     def unstick(self, pods: Sequence[PodInfo]) -> None:
-        """Starts to deallocate claims that tie pods which fit nowhere to a node, if only these pods use them, and to
-        delete claims for their extended resources that an earlier attempt left."""
+        """Starts to free unschedulable pods of claims that tie them to nodes.
+
+        Claims that only these pods use are deallocated. Claims for their extended resources that an earlier attempt
+        left are deleted.
+        """
         if not self._may_write():
             return
         uids = self._unit_consumers(pods)
@@ -160,8 +166,8 @@ class DeviceReleaser:
         return claim is not None and self.allocated.get(key) == claim.metadata.uid
 
     def _consumers_of(self, need: ClaimNeed, unbound: set[str]) -> set[str]:
-        """Returns uids of the consumers to remove from a claim. A PodGroup stays while another of its pods is bound, or
-        about to be."""
+        """Returns uids of the consumers to remove from a claim. A PodGroup is not removed while another of its pods is
+        bound or assumed."""
         if need.group is None:
             return {consumer.uid for consumer in need.consumers}
         return set() if self._is_group_used(object_key(need.group), unbound) else {need.group.metadata.uid}
@@ -171,7 +177,7 @@ class DeviceReleaser:
         return any(pod.bound for pod in pods)
 
     def _unit_consumers(self, pods: Sequence[PodInfo]) -> set[str]:
-        """Returns uids of pods, and of their PodGroups of which no pod is bound."""
+        """Returns the uids of the pods, and of their PodGroups that have no other bound pod."""
         uids = {pod.uid for pod in pods}
         groups = {object_key(group): group for pod in pods if (group := self._group(pod)) is not None}
         return uids | {group.metadata.uid for key, group in groups.items() if not self._is_group_used(key, uids)}
@@ -194,7 +200,8 @@ class DeviceReleaser:
                 await self._release_claim(key, uids, deallocate=True)
 
     async def _is_gone(self, namespace: str, name: str, uid: str) -> bool:
-        """Returns whether a pod that the cache does not know is deleted. A finished one is not."""
+        """Returns whether a pod that the cache does not know is deleted. A finished pod is not in the cache either, so
+        the pod is read."""
         if uid in self._alive:
             return False
         pod = await self._client.read_pod(namespace, name)
@@ -204,7 +211,8 @@ class DeviceReleaser:
         return True
 
     async def _sweep_implicit(self, key: str, claim: ResourceClaim) -> None:
-        """Deletes a claim for extended resources if its pod is deleted, unbound without a plan, or uses another one."""
+        """Deletes a claim for extended resources if its pod is deleted, is unbound without a plan, or is bound with
+        another claim."""
         owner = claim.metadata.controller
         if owner is None:
             return
@@ -221,7 +229,7 @@ class DeviceReleaser:
             await self._repeat(key, partial(self._try_delete, key, owner.uid))
 
     async def _find_unsure(self, uids: set[str]) -> None:
-        """Reads the claims that may have been created for pods although the reply was lost."""
+        """Lists claims of the pods' namespaces, to find claims that were created although the reply was lost."""
         for namespace in dict.fromkeys(self.unsure[uid] for uid in uids if uid in self.unsure):
             # the write may still take effect
             await asyncio.sleep(self._settings.settle_seconds)
@@ -231,7 +239,7 @@ class DeviceReleaser:
                     if owner is not None and owner.uid in uids and MADE in claim.metadata.annotations:
                         self._calls.take_new(claim)
             except (ApiError, Unreachable) as error:
-                # the sweep finds them with the watch
+                # the watch delivers these claims later, and the sweep deletes them
                 logger.debug("claims of %s were not listed: %s", namespace, error)
         for uid in uids:
             self.unsure.pop(uid, None)
@@ -243,8 +251,8 @@ class DeviceReleaser:
     ) -> None:
         """Removes reservations from a claim; with `deallocate` also the allocation, if no reservation remains.
 
-        unused: False to deallocate only if one of these reservations existed, as both are written together. planned:
-        True if the pods are assumed, because their plan is withdrawn.
+        unused: True to deallocate a claim also if none of these consumers is in its `reservedFor`. planned: True if the
+        pods are still assumed, because their plan is being withdrawn; else a claim of an assumed pod is left as it is.
         """
 
         async def attempt() -> bool:
@@ -287,7 +295,7 @@ class DeviceReleaser:
         logger.info("resource claim %s: %s", key, what)
 
     async def _try(self, key: str, uids: set[str], *, deallocate: bool, unused: bool) -> bool:
-        """Tries one read and write. Returns False if another writer changed the claim in between."""
+        """Reads and patches the claim once. Returns False if another writer changed the claim in between."""
         claim = await self._calls.read(key)
         if claim is None:
             return True
@@ -318,7 +326,7 @@ class DeviceReleaser:
         return True
 
     async def _unprotect(self, key: str, claim: ResourceClaim) -> None:
-        """Removes the finalizer. Errors are ignored, because a claim controller removes it, too."""
+        """Removes the finalizer. Errors are ignored, because the claim controller also removes the finalizer."""
         meta = claim.metadata
         try:
             written = await self._calls.unprotect(key, resourceVersion=meta.resource_version)

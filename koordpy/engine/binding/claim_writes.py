@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocates and reserves the ResourceClaims (DRA) of a unit before its Bindings (kube-parity.md 4.9, dra.md 12).
 
-Each step is finished for all pods of the unit before the next one begins: claims for extended resources are created;
-each claim gets its finalizer, then allocation and reservations in one write; the replies are compared with what was
-sent; the status of pods names the created claims; devices that another scheduler has allocated since the plan are
-looked for; the binding conditions of devices are waited for.
+Each step is finished for all pods of the unit before the next step begins:
 
-Other writers use the same claims, so after a conflict the claim is read and checked again. Only a contradiction voids
-the plan. What was written for a void plan is undone by `claim_releases.py`.
+1. Create the claims for extended resources.
+2. Set each claim's finalizer, then write its allocation and its reservations in one patch.
+3. Compare the replies with the requests, to detect fields that the API server dropped.
+4. Write the names of the created claims to the status of the pods.
+5. Check that no other scheduler has allocated the same devices since the plan was made.
+6. Wait for the binding conditions of devices.
+
+Other processes write the same claims, so after a conflict the claim is read and checked again. The plan is void only
+if it contradicts the claim as read. `claim_releases.py` undoes the writes of a void plan.
 """
 
 import asyncio
@@ -45,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 MAX_RESERVE_TRIES = 5  # conflicts (409) of one claim before a plan is void
 POLL_SECONDS = 0.2
-"""Interval of the checks of a claim that another unit's pod allocates; that takes one write."""
+"""Interval at which a claim is checked that the pod of another unit is about to allocate."""
 SEEN_SECONDS = 5.0
 """Time in which the watch is expected to deliver the written claims."""
 T = TypeVar("T")
@@ -61,7 +65,7 @@ class DeviceReserver:
         self._conditions = DeviceConditions(context)
         self._clock = context.clock
         self._told: dict[tuple[str, str], float] = {}
-        """(verb, resource) of a missing right -> clock time of the last log line about it."""
+        """(verb, resource) of a missing RBAC permission -> clock time of the last log line about it."""
         self._unprotected = False  # True if this process may not set the finalizer
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -72,8 +76,8 @@ class DeviceReserver:
     async def reserve(self, pods: Sequence[PodClaims], *, obstacle: Callable[[], str]) -> None:
         """Writes the planned allocations and reserves every claim that the pods use.
 
-        obstacle: returns why the unit cannot be bound any more; empty if it can. Raises ClaimsFailed; claims written
-        before stay as they are until they are released.
+        obstacle: returns why the unit cannot be bound any more; empty if it can. Raises ClaimsFailed; claims that were
+        written before the failure stay as they are until `DeviceReleaser` releases them.
         """
         needs = claim_needs(pods, self._state.gangs.upstream)
         try:
@@ -104,7 +108,7 @@ class DeviceReserver:
     # -- claims for extended resources --------------------------------------------------------------------------------
 
     async def _create(self, need: ClaimNeed) -> None:
-        """Creates the claim for a pod's extended resources. One that an earlier attempt left is deleted before."""
+        """Creates the claim for a pod's extended resources. First deletes claims that an earlier attempt left."""
         info, grant = need.pods[0].info, need.grant
         assert grant is not None
         await self._releaser.delete_leftovers(info)
@@ -122,7 +126,7 @@ class DeviceReserver:
         need.key = f"{info.namespace}/{made.metadata.name}"
 
     async def _name(self, need: ClaimNeed) -> None:
-        """Writes the name of the created claim, and which request serves which container, to the pod's status."""
+        """Writes the name of the created claim to the pod's status, and the container that each request serves."""
         info, grant = need.pods[0].info, need.grant
         assert grant is not None
         mappings = [
@@ -133,7 +137,7 @@ class DeviceReserver:
         await self._write_pod(need.pods[0], body)
 
     async def _unname(self, pod: PodClaims) -> None:
-        """Removes the name of a deleted claim from the status of a pod that needs none on its node."""
+        """Removes the name of a deleted claim from the status of a pod that needs no such claim on its planned node."""
         await self._write_pod(pod, None)
 
     async def _write_pod(self, pod: PodClaims, body: Body | None) -> None:
@@ -163,13 +167,13 @@ class DeviceReserver:
             await asyncio.sleep(POLL_SECONDS)
 
     def _existing(self, need: ClaimNeed, claim: ResourceClaim | None, uid: str) -> ResourceClaim:
-        """Returns the claim if it exists. uid: that it must have; empty for any. Raises ClaimsFailed."""
+        """Returns the claim. uid: the uid that it must have; empty for any. Raises ClaimsFailed if it was deleted."""
         if claim is None or (uid and claim.metadata.uid != uid) or claim.metadata.deletion_timestamp:
             raise ClaimsFailed("void", f"claim {need.key} got deleted in the meantime")
         return claim
 
     def _waits(self, need: ClaimNeed, claim: ResourceClaim) -> bool:
-        """Returns True if a pod of another unit is about to allocate the claim. Raises ClaimsFailed if none is."""
+        """Returns True if the plan of another unit allocates the claim. Raises ClaimsFailed if no plan allocates it."""
         if claim.status.allocation is not None or need.granting is not None:
             return False
         if need.key not in self._book.grants():
@@ -177,7 +181,8 @@ class DeviceReserver:
         return True
 
     async def _write(self, need: ClaimNeed, claim: ResourceClaim, obstacle: Callable[[], str]) -> ResourceClaim | None:
-        """Writes allocation and reservations of a claim. Tries again after conflicts. Returns as `_reserve`."""
+        """Writes the allocation and reservations of a claim; repeats the write after a conflict. Returns the claim as
+        allocated; None if it was allocated before."""
         key, uid, tries, share_id = need.key, claim.metadata.uid, 0, cache(lambda i: str(uuid.uuid4()))
         while True:
             body = self._patch_of(need, claim, share_id)
@@ -276,12 +281,12 @@ class DeviceReserver:
         except (Unreachable, NotServed) as error:
             raise self._failed(error, f"resource claim {key}", "patch", "resourceclaims") from None
 
-    # -- devices that another scheduler took --------------------------------------------------------------------------
+    # -- devices that another scheduler allocated ---------------------------------------------------------------------
 
     async def _check_devices(self, written: Sequence[ResourceClaim]) -> None:
         """Raises ClaimsFailed if an earlier write of another scheduler allocated one of the devices.
 
-        Checked once the watch has delivered the own writes, and with them every earlier one.
+        The check runs after the watch has delivered our writes: it has then delivered every earlier write, too.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + SEEN_SECONDS
@@ -307,7 +312,7 @@ class DeviceReserver:
         return resource is None or reached(self._feeds.version(resource), claim.metadata.resource_version)
 
     async def _list_claims(self) -> None:
-        """Stores all claims as listed, because the watch is late."""
+        """Lists all claims and stores them in the cache, because the watch is late."""
         try:
             for claim in await self._calls.list_claims():
                 self._calls.take_new(claim)
@@ -321,7 +326,7 @@ class DeviceReserver:
             raise ClaimsFailed("not_sent", f"resource claim {what} was not written: not the leader")
 
     async def _send(self, key: str, body: Body, *, final: bool) -> ResourceClaim | None:
-        """Returns the claim after a write of its status; None if its version had changed."""
+        """Patches the status of a claim. Returns the written claim; None after a conflict (409)."""
         self._check_may_write(key)
         try:
             return await self._calls.write_status(key, body)
@@ -331,7 +336,7 @@ class DeviceReserver:
             raise self._failed(error, f"resource claim {key}", "patch", "resourceclaims/status") from None
 
     def _failed(self, error: Exception, what: str, verb: str, resource: str) -> ClaimsFailed:
-        """Returns the failure of a write. verb, resource: the right that the write needs."""
+        """Returns the exception for a failed write. verb, resource: the RBAC permission that the write needs."""
         if isinstance(error, ApiError) and error.is_missing_right:
             self._tell_right(verb, resource, error)
             return ClaimsFailed("write", f"{what}: no right to {verb} {resource}: {error.message}")
@@ -341,7 +346,7 @@ class DeviceReserver:
         return ClaimsFailed("void" if isinstance(error, NotServed) else cause, f"{what}: {error}")
 
     def _tell_right(self, verb: str, resource: str, error: ApiError) -> None:
-        """Logs a missing right, at once and then every ten minutes while calls are refused."""
+        """Logs a missing RBAC permission, at once and then every ten minutes while calls are refused."""
         now = self._clock()
         if now - self._told.get((verb, resource), -AGAIN_SECONDS) >= AGAIN_SECONDS:
             self._told[verb, resource] = now
@@ -386,7 +391,7 @@ def _is_unsure(error: Exception) -> bool:
 
 
 def _has_stale_status(pod: PodClaims) -> bool:
-    """Returns whether a pod's status names a claim for extended resources, and the plan needs none."""
+    """Returns whether a pod's status names a claim for extended resources although the plan needs none."""
     has_none = not any(need.is_implicit for need in claim_needs([pod], {}))
     return has_none and pod.info.pod.status.extended_resource_claim_status is not None
 

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Binds the placed pods of a plan while the next round is planned, as kube-scheduler's binding cycles.
 
-All pods of a unit are assumed in the cache at once. Their Bindings join one queue in the order of the plan, those of a
-gang in rank order. A fixed number of workers sends them, and checks each Binding right before (`unit_commit.py`). If
-the watch does not show a Binding in time, the pod is read (`binding_confirmation.py`). A definite failure ends the
-assumption. An unknown outcome keeps it until the API server answers.
+All pods of a unit are assumed in the cache at once. Their Bindings are added to one queue in the order of the plan;
+the members of a gang are in rank order. A fixed number of workers sends the Bindings. Each Binding is checked right
+before it is sent (`unit_commit.py`). If the watch does not show a Binding in time, the pod is read
+(`binding_confirmation.py`). After a definite failure the pod is no longer assumed. While the outcome is unknown, it
+stays assumed.
 
-Before the first Binding of a gang all its pods are checked, and a failed check withdraws the whole unit. After that a
-failed member is planned again, next to the bound members (gang-network.md 2.7, 2.8). A unit with unbound claims joins
-the queue once they are bound, so that it occupies no worker before. Sources: kube-parity.md 4.2 and 4.4.
+Before the first Binding of a gang all its pods are checked; if one check fails, no member is bound. After the first
+Binding a member that fails is planned again alone, next to the bound members (gang-network.md 2.7, 2.8). The Bindings
+of a unit with unbound claims are queued after its claims are bound, so that no worker waits for claims.
+Sources: kube-parity.md 4.2 and 4.4.
 """
 
 import asyncio
@@ -80,10 +82,10 @@ class Committer:
         self._confirmations = Confirmations(context)
         self._jobs: asyncio.Queue[PendingBinding] = asyncio.Queue()
         self._commits: dict[str, UnitCommit] = {}
-        """Key of a pod -> its unit with Bindings that have no known outcome; only of gangs."""
+        """Key of a pod -> its unit, for gangs with Bindings that have no known outcome yet."""
         context.feeds.listeners.rejected.append(self._rejected)
         self.open = 0
-        """Number of queued and sent Bindings without a known outcome. Units that wait for claims are not counted."""
+        """Number of queued and sent Bindings without a known outcome, without units that wait for their claims."""
 
     # -- submission ---------------------------------------------------------------------------------------------------
 
@@ -97,11 +99,11 @@ class Committer:
         waiting_seconds: float,
         on_done: Callable[[UnitCommit], None] | None = None,
     ) -> None:
-        """Assumes every pod of a unit, removes its pods from the queue, and queues their Bindings in the order given.
+        """Assumes every pod of a unit, removes its pods from the scheduling queue, and queues Bindings in the given
+        order. With `--dry-run` it only assumes the pods.
 
-        The caller has checked that the plan is not stale. began: clock time at which the round began. waiting_seconds:
-        time limit for the Bindings. on_done: called once, when the outcomes of all Bindings are known. A dry run only
-        assumes the pods.
+        The caller must have checked that the plan is not stale. began: clock time at which the round began.
+        waiting_seconds: time limit for the Bindings. on_done: called once, when the outcomes of all Bindings are known.
         """
         now = self._clock()
         claims: list[PodClaims] = []
@@ -131,7 +133,7 @@ class Committer:
                     self._metrics.attempts.labels("scheduled", info.pod.spec.scheduler_name).inc()
             return
         if claims:
-            # the time limit starts after the claims are bound
+            # the time limit starts when the claims are bound
             commit.deadline = math.inf
             begin(self._bind_claims(commit, claims, waiting_seconds), f"claims of {unit}", self.waiting_for_claims)
         else:
@@ -156,7 +158,7 @@ class Committer:
                 task.cancel()
 
     async def drain(self, seconds: float) -> None:
-        """Waits for the queued Bindings. After `seconds`, or once all are done, no more Bindings are sent."""
+        """Waits at most `seconds` for the queued Bindings. No Binding is sent after that."""
         try:
             async with asyncio.timeout(seconds):
                 await self._jobs.join()
@@ -189,22 +191,22 @@ class Committer:
             self._line_up(commit)
 
     def _withdraw(self, commit: UnitCommit, *, errors: int, after: Callable[[], None] = lambda: None) -> None:
-        """Ends the assumptions of a unit before any of its Bindings was sent. after: called when they have ended."""
+        """Stops assuming the pods of a unit of which no Binding was sent yet. Arguments as in `_give_back`."""
         commit.withdrawn = True
         for job in commit.jobs:
             self._metrics.attempts.labels("error", job.queued.profile).inc()
         self._give_back(*commit.jobs, errors=errors, after=after)
 
     def _tell(self, claims: Sequence[PodClaims], commit: UnitCommit, error: ClaimsFailed) -> None:
-        """Reports pods with claims that could not be bound, unless the cause is a change of the cluster."""
+        """Reports pods with claims that could not be bound. Reports nothing if the cause is a change of the cluster."""
         for pod in claims:
             now = self._state.pod(pod.info.key)
             if error.cause not in STALE_CAUSES and now is not None and now.uid == pod.info.uid and now.pending:
                 self._failed(now, commit.unit, f"claims: {error}")
 
     def _rejected(self, pod: Pod) -> None:
-        """Withdraws the Bindings of a gang that were not sent yet, because a kubelet rejected one of its pods: the rest
-        of the plan may be rejected, too (numa.md 8.8)."""
+        """Withdraws the unsent Bindings of a gang, because a kubelet has rejected one of its pods: kubelets may also
+        reject the remaining pods of the plan (numa.md 8.8)."""
         commit = self._commits.get(pod.key)
         planned = any(job.placement.uid == pod.metadata.uid for job in commit.jobs) if commit is not None else False
         if commit is not None and planned:
@@ -249,7 +251,7 @@ class Committer:
         self._settle(job, outcome)
 
     def _settle(self, job: PendingBinding, outcome: BindOutcome) -> None:
-        """Handles the outcome of one Binding: counts it, and queues the pod again unless it is bound or gone."""
+        """Handles the outcome of one Binding: counts it, and queues the pod again if it is still pending."""
         key, node, result = job.placement.pod_key, job.placement.node, outcome.result
         if result in (BindResult.BOUND, BindResult.ALREADY):
             self._bound(job, outcome)
@@ -265,8 +267,8 @@ class Committer:
         if result is BindResult.CONFLICT:
             self._metrics.conflicts.labels("bound_elsewhere").inc()
         if outcome.pod is not None:
-            # the read state takes effect at once, with devices that another scheduler chose; the watch confirms it
-            # later
+            # the cache takes the state of the pod as read, including devices that another scheduler chose; the watch
+            # delivers it later
             self._feeds.pods.read(outcome.pod)
         # a first failure that is mostly temporary gets no condition, because the next try is likely to succeed
         errors, again = 0 if result is BindResult.NOT_SENT else 1, job.queued.failures > 0
@@ -294,7 +296,7 @@ class Committer:
     def _report_bound(self, job: PendingBinding, outcome: BindOutcome) -> None:
         """Counts a bound pod, and emits its event, unless another process has bound the pod."""
         if outcome.result is BindResult.ALREADY:
-            # the process that bound it has counted and reported it; devices are those of its Binding, not of this plan
+            # the process that sent the Binding has counted and reported the pod, with its own choice of devices
             self._metrics.binds.labels(outcome.result.value).inc()
             job.commit.by_others += 1
             if outcome.pod is not None:
@@ -319,11 +321,11 @@ class Committer:
         gone: bool = False,
         after: Callable[[], None] = lambda: None,
     ) -> None:
-        """Ends the assumptions of pods that are not bound. Their written resource claims are released first.
+        """Releases the resource claims of pods that are not bound, then stops assuming the pods and queues them again.
 
         errors: 1 if the pods wait for their back-off, 0 if they are planned again at once. at_least_seconds: pause that
         the API server asks for. gone: True if the API server says that the pods do not exist any more. after: called
-        when the assumptions have ended.
+        when the pods are no longer assumed.
         """
         reserved = [job.claims for job in jobs if job.claims is not None and job.commit.reserving]
         if not has_resource_claims(reserved) or not self._may_write():
@@ -333,7 +335,7 @@ class Committer:
             return
 
         async def release() -> None:
-            # until then the devices count as reserved, and the pods are not planned again
+            # until the claims are released, their devices count as reserved and the pods are not planned again
             try:
                 await self._releaser.release(reserved)
             except Exception:
@@ -345,11 +347,11 @@ class Committer:
         begin(release(), f"release of {jobs[0].commit.unit}", self._releasing)
 
     def _take_back(self, job: PendingBinding, *, errors: int, at_least_seconds: float, gone: bool) -> None:
-        """Ends an assumption. A pod that is still pending returns to the queue. Arguments as in `_give_back`."""
+        """Stops assuming one pod. A pod that is still pending returns to the queue. Arguments as in `_give_back`."""
         key = job.placement.pod_key
         now = self._state.pod(key)
         if gone:
-            # removed at once: a late watch would let the scheduler plan the deleted pod again and again
+            # the pod is removed from the cache at once: with a late watch it would be planned again and again
             self._feeds.pods.ended(key, job.placement.uid)
         elif now is not None and now.uid == job.placement.uid and self._state.assumed_node(key) is not None:
             self._state.forget(key)
@@ -361,7 +363,7 @@ class Committer:
         self._count(job, lost=True)
 
     def _count(self, job: PendingBinding, *, lost: bool) -> None:
-        """Records that the outcome of a Binding is known; after the last one of the unit calls `on_done`.
+        """Records that the outcome of a Binding is known. After the last Binding of the unit, calls `on_done`.
 
         lost: True if the pod was not bound.
         """

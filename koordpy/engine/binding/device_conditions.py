@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits until the drivers of allocated devices report that the devices are ready (binding conditions, dra.md 12).
 
-A device may name conditions in its slice. Its driver, or a controller of the fabric, sets them in `status.devices` of
-the claim. Pods are bound when all conditions are True. A failure condition that is True, or the end of
-`dra.bindingTimeout`, voids the plan.
+A ResourceSlice may name binding conditions of a device. The driver, or a controller of the fabric, sets them in the
+claim's `status.devices`. Pods are bound when all conditions are True. The plan is void if a failure condition is True,
+or if `dra.bindingTimeout` passes.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ from koordpy.engine.status.scheduler_events import CONDITIONS_PENDING
 
 
 def is_ready(claim: ResourceClaim) -> bool:
-    """Returns whether all binding conditions of a claim's devices are True. Raises ClaimsFailed if one has failed."""
+    """Returns whether all binding conditions of a claim's devices are True. Raises ClaimsFailed if a failure condition
+    is True."""
     allocation = claim.status.allocation
     if allocation is None:
         return False
@@ -56,7 +57,7 @@ class DeviceConditions:
         self._context, self._state = context, context.state
         self._seconds = context.settings.config.dra.binding_timeout
         self._events: dict[str, set[asyncio.Event]] = {}
-        """Claim -> events of the units that wait for it."""
+        """Key of a claim -> one asyncio event per unit that waits for it, set whenever the claim changes."""
         context.feeds.listeners.claimed.append(self._changed)
 
     def _changed(self, key: str) -> None:

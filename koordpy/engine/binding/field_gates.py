@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds feature gates of the API server that are off, by fields that it dropped from a write (dra.md 12).
+"""Detects DRA feature gates that are off in the API server, by fields that it dropped from a write (dra.md 12).
 
-The API server does not list its gates, so each reply is compared with the request. A gate counts as off until the next
-discovery; until then the planner refuses devices and requests that need it. The missing right to create claims is
-treated alike.
+The API server does not list its gates, so the reply to each write is compared with the request. A gate counts as off
+until the next discovery of API versions. Until then the planner refuses devices and requests that need the gate. If
+this process lacks the RBAC permission to create claims, extended resources served by DRA are refused in the same way.
 """
 
 import logging
@@ -20,11 +20,11 @@ from koordpy.engine.wakeups import Wake
 logger = logging.getLogger(__name__)
 
 RIGHT_SECONDS = 60.0
-"""Seconds after which a missing right is tried again."""
+"""Seconds after which a call is tried again that was refused for a missing RBAC permission."""
 
 
 def dropped_fields(sent: Allocation, got: Allocation | None) -> list[str]:
-    """Returns the fields of an allocation that the API server has dropped, in the order of `FIELDS`."""
+    """Returns the fields of the sent allocation that the written one lacks, in the order of `FIELDS`."""
     results = got.devices.results if got is not None else []
     pairs = list(zip(sent.devices.results, results, strict=False))
     lost = {
@@ -44,11 +44,11 @@ class FieldGates:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._off: dict[str, float] = {}
-        """Gate -> clock time until which it counts as off."""
+        """Name of a feature gate -> clock time until which it counts as off."""
 
     def report(self, fields: list[str], claim: ResourceClaim | None) -> None:
-        """Records that the API server dropped fields, and reports each gate once. claim: for the event; None for no
-        event."""
+        """Records that the API server dropped fields, and reports each gate once. claim: object of the event; None for
+        no event."""
         for field in fields:
             gate = FIELDS[field]
             if gate not in self._off:
@@ -64,7 +64,7 @@ class FieldGates:
         self._close(CREATION, min(RIGHT_SECONDS, self._context.settings.rediscovery_seconds))
 
     def refresh(self) -> None:
-        """Drops gates that count as off no longer, so that the next write tries them again."""
+        """Forgets gates that have counted as off for long enough, so that the next write tries them again."""
         now = self._context.clock()
         over = [gate for gate, until in self._off.items() if until <= now]
         for gate in over:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detects a second scheduler that binds pods of the scheduler names that this process serves.
 
-Of several replicas with one Lease only the leader binds pods. But two releases with different Leases, or another
-scheduler, may serve the same scheduler name. Then each plans on its own cache, and both assign the same capacity. Each
-of them detects that by Bindings that it has not sent. koordpy writes the name of the Lease into every Binding, as an
-annotation. So Bindings of this release's last leader are recognized, and the other Lease can be named in the warning.
-Any user may write the annotation, so no metric label contains it, and the number of names is limited.
+Of several replicas with one Lease only the leader binds pods. But two Helm releases with different Leases, or another
+scheduler, may serve the same scheduler name. Then both schedulers assign the same capacity. Each detects the other by
+Bindings that it has not sent itself.
+
+koordpy writes the name of its Lease into every Binding, as an annotation. The annotation tells Bindings of an earlier
+leader of the same Lease from foreign ones, and the warning names the other Lease. Any user may write the annotation,
+so no metric label contains it, and the number of names in warnings is limited.
 """
 
 import logging
@@ -23,7 +25,7 @@ from koordpy.pods.pod_info import PodInfo
 logger = logging.getLogger(__name__)
 
 MOST_NAMED = 8
-"""Maximum number of other Leases that are named; further ones are reported without a name."""
+"""Maximum number of other Leases that warnings name; Bindings of further Leases are reported without a name."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
@@ -43,7 +45,7 @@ class ForeignBinds:
         if not self._context.may_write():
             return
         other = info.pod.metadata.annotations.get(BOUND_LEASE) or ""
-        # with leader election the Lease decides whether the Binding is ours, without it the planned node
+        # with leader election a Binding with our Lease is ours; without it, a Binding to the planned node
         if other == self._lease if self._lease else expected:
             return
         name = info.pod.spec.scheduler_name
@@ -51,7 +53,8 @@ class ForeignBinds:
         self._tell(name, self._named(name, other))
 
     def _named(self, name: str, other: str) -> str:
-        """Returns the Lease that a Binding names; empty if it names none, or one that must not be repeated."""
+        """Returns the Lease that a Binding names; empty if it names none, this process's Lease, an invalid name, or one
+        name too many (`MOST_NAMED`)."""
         known = (name, other) in self._told or len(self._told) < MOST_NAMED
         return other if known and _NAME.fullmatch(other) and other != self._lease else ""
 

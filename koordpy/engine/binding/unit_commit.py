@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of the Bindings in progress, by unit, and the checks right before each Binding (`Obstacles`).
 
-A Binding is sent only if this process leads, if the pod is still the planned one, if its node exists and is not
-overcommitted, and if its planned devices are still free. Before the first Binding of a unit, labels and taints of the
-nodes must also be the planned ones, because the whole unit depends on them. All pods of a gang are checked before its
-first Binding, each pod before its own Binding, and all pods repeatedly while claims are bound.
+A Binding is sent only if this process leads, the pod has the planned uid, its node exists and is not overcommitted,
+and its planned devices are still free. Before the first Binding of a unit, the labels and taints of its nodes must also
+be the same as in the plan, because the placement of the whole unit depends on them.
+
+All pods of a gang are checked before its first Binding; then each pod before its own Binding. While claims are being
+bound, all pods of the unit are checked repeatedly.
 """
 
 from collections.abc import Callable
@@ -20,10 +22,10 @@ from koordpy.plan.round_plan import Placement
 from koordpy.pods.pod_info import PodInfo
 
 STALE_CAUSES = frozenset({"pod", "node", "room", "not_sent"}) | FAMILY_NAMES
-"""Obstacles that are no fault of the unit or its claims, so that its pods get no condition: the cluster changed, or
-leadership ended."""
+"""Obstacles for which the unit's pods get no condition, because the cluster changed or leadership ended. The names of
+device families mean that a planned device is not available any more."""
 EXPECTED = frozenset({"not_sent", "late", "withdrawn"})
-"""Obstacles that do not count as conflicts."""
+"""Obstacles that the metric of conflicts does not count."""
 
 
 @dataclass(slots=True)
@@ -36,7 +38,7 @@ class UnitCommit:
     began: float
     """Clock time at which the round began."""
     deadline: float
-    """Clock time after which no Binding is sent; the remaining pods are planned again (waiting-time)."""
+    """Clock time after which no Binding is sent, by the gang's waiting-time. The remaining pods are planned again."""
     on_done: Callable[["UnitCommit"], None] | None = None
     """Called once, when the outcomes of all Bindings are known; None for no call."""
     total: int = 0
@@ -50,7 +52,7 @@ class UnitCommit:
     lost: list[str] = field(default_factory=list)
     """Keys of pods that were not bound."""
     by_others: int = 0
-    """Number of pods that another process had bound to the same nodes."""
+    """Number of pods that another process bound to their planned nodes."""
     reserving: bool = False
     """True if resource claims may have been written for the unit."""
     jobs: list["PendingBinding"] = field(default_factory=list)
@@ -59,9 +61,9 @@ class UnitCommit:
 
 @dataclass(slots=True)
 class PendingBinding:
-    """One Binding in progress, with the data that is needed to undo its assumption.
+    """One Binding in progress, with the data that is needed to queue the pod again if the Binding fails.
 
-    The plan's answer is `placement`, the queue's record of the pod is `queued`; neither is repeated here.
+    placement: the pod's place in the plan. queued: the pod's record in the scheduling queue.
     """
 
     commit: UnitCommit
@@ -69,16 +71,16 @@ class PendingBinding:
     placement: Placement
     queued: QueuedPod
     mark: int
-    """The node's number in `PodChanges.foreign_marks` when the unit was submitted. Another number means that another
-    scheduler has bound a pod to the node since."""
+    """The node's number in `PodChanges.foreign_marks` when the unit was submitted. The number changes when another
+    scheduler binds a pod to the node."""
     node: NodeInfo | None
     """The node when the unit was submitted; None if it did not exist."""
     claims: PodClaims | None = None
-    """Claims that are bound before the pod; None for none."""
+    """Claims that must be bound before the pod; None if there are none."""
 
 
 class SendPermission:
-    """True, when called, if Bindings may be sent: this process leads and is not stopping."""
+    """A callable that returns True while Bindings may be sent: this process leads and is not stopping."""
 
     def __init__(self, may_write: Callable[[], bool]) -> None:
         """may_write: returns True while this process leads."""
@@ -103,9 +105,10 @@ class Obstacles:
     def of(self, job: PendingBinding) -> str:
         """Returns the obstacle of one Binding as a word for metrics; empty for none.
 
-        `not_sent`: leadership has ended. `pod`: deleted, replaced, or not assumed on this node any more. `node`:
-        removed or changed. `room`: another scheduler has used up the capacity. A device family: a planned device is not
-        available. `late`: the unit's deadline has passed. `withdrawn`: another member has an obstacle.
+        `not_sent`: leadership has ended, or this process is stopping. `pod`: the pod is deleted, replaced, or not
+        assumed on this node any more. `node`: the node is removed or changed. `room`: another scheduler has used up the
+        capacity. Name of a device family: a planned device is not available. `late`: the unit's deadline has passed.
+        `withdrawn`: the Bindings of the unit were withdrawn.
         """
         if not self._may_send():
             return "not_sent"
@@ -118,7 +121,7 @@ class Obstacles:
         current = self._state.nodes.get(node)
         if current is None or (not job.commit.sent and differs(current, job.node)):
             return "node"
-        # the pods of this process fit together, so only pods of another scheduler can use up the node
+        # pods placed by this process do not overcommit a node, so the check is needed only after a foreign Binding
         if self._feeds.pods.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
             return "room"
         if lost := devices_lost(self._state, [job.placement]):

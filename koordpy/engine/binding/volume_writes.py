@@ -2,10 +2,10 @@
 """Binds PersistentVolumeClaims before their pods, as kube-scheduler's VolumeBinding in PreBind (kube-parity.md 2.8,
 4.4).
 
-For a claim with an existing volume, the volume's claimRef is set. For a volume to be provisioned, the claim's
-selected-node annotation is set. The volume controller and the provisioner do the rest. This module waits until all
-claims of a unit are bound; then the unit's Bindings are sent. Each write has the object's version as its precondition,
-so that a plan on old data fails as a whole.
+If the plan has chosen an existing volume for a claim, the volume's claimRef is set. If a volume is to be provisioned,
+the claim's selected-node annotation is set. The volume controller and the provisioner do the rest. This module waits
+until all claims of a unit are bound; then the unit's Bindings are sent. Each write has the object's resourceVersion as
+its precondition, so that a plan that was made on outdated objects fails.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ OBSTACLES = {
     "late": "the time limit of the gang has passed",
     "withdrawn": "another member cannot be bound",
 }
-"""Word of an obstacle (`Obstacles.of`) -> its text in messages. Device families are not listed."""
+"""Word of an obstacle (`Obstacles.of`) -> its text in messages. `obstacle_text` words the names of device families."""
 
 
 def obstacle_text(why: str) -> str:
@@ -67,8 +67,8 @@ class ClaimsFailed(Exception):
 
 @contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Converts errors of the client into `ClaimsFailed`. A write with a lost reply may still take effect; the next plan
-    then finds its result."""
+    """Converts errors of the client into `ClaimsFailed`. A write with a lost reply may still take effect; the next
+    plan then starts from its result."""
     try:
         yield
     except ApiError as error:
@@ -82,9 +82,9 @@ def failing(what: str) -> Iterator[None]:
 class PodClaims:
     """The unbound claims of one pod, as planned for a node.
 
-    chosen: volume claim -> the volume to bind it to; empty if a volume is to be provisioned on the node. followed:
-    unbound volume claims that another pod binds, so that this pod only waits. devices: resource claim -> its devices to
-    allocate.
+    chosen: key of a volume claim -> the volume to bind it to; empty if a volume is to be provisioned on the node.
+    followed: unbound volume claims that another pod of the plan binds, and that this pod waits for. devices: key of a
+    resource claim -> the devices to allocate.
     """
 
     info: PodInfo
@@ -96,14 +96,14 @@ class PodClaims:
 
 @dataclass(frozen=True, slots=True)
 class _Awaited:
-    """A claim that is waited for, as last known, and the node of its pod. Older versions from the watch than those of
-    our writes are ignored."""
+    """A volume claim that must become bound, and the node of its pod. The state that the watch shows is ignored until
+    it includes our write."""
 
     claim: PersistentVolumeClaim
     node: str
     volume: str = ""
-    """Volume that the claim is bound to; empty for a volume to be provisioned, or for a claim that another pod
-    binds."""
+    """Name of the existing volume for the claim; empty if a volume is to be provisioned, or if another pod binds the
+    claim."""
     selected: bool = False
     """True if a volume is to be provisioned on `node`."""
     claim_version: str = ""
@@ -131,7 +131,7 @@ def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> 
 
 
 def claim_reference(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Body | None:
-    """Returns the merge patch that reserves a volume for a claim; None if it is reserved already."""
+    """Returns the merge patch that sets a volume's claimRef to a claim; None if it is set already."""
     meta, reference = claim.metadata, volume.spec.claim_ref
     if reference is not None and (reference.namespace, reference.name, reference.uid) == (
         meta.namespace,
@@ -141,7 +141,8 @@ def claim_reference(claim: PersistentVolumeClaim, volume: PersistentVolume) -> B
         return None
     patch: dict[str, object] = {"resourceVersion": volume.metadata.resource_version}
     if reference is None:
-        # with this annotation the volume controller releases the volume after the claim; one reserved by hand lacks it
+        # with this annotation the volume controller removes the claimRef if the claim is deleted; a claimRef that a
+        # user has set lacks it
         patch["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
     named = {
         "apiVersion": "v1",
@@ -169,7 +170,7 @@ class ClaimBinder:
         self._client, self._state, self._may_write = context.client, context.state, context.may_write
         self._bind_seconds = context.settings.config.filters.volume_binding.bind_timeout
         self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
-        # `namespace/name` of a claim or pod, or name of a volume -> events of the units that wait for it
+        # `namespace/name` of a claim or pod, or name of a volume -> asyncio events of the units that wait for it
         self._listening: dict[str, set[asyncio.Event]] = {}
         for listeners in (context.feeds.listeners.claimed, context.feeds.listeners.pod_gone):
             listeners.append(self._changed)
@@ -208,7 +209,8 @@ class ClaimBinder:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def _to_await(self, pods: Sequence[PodClaims]) -> dict[str, _Awaited]:
-        """Returns every unbound claim once. Raises ClaimsFailed before anything is written if a claim is void."""
+        """Returns the unbound claims of the pods by key. Raises ClaimsFailed, before the first write, if one was
+        deleted or contradicts the plan."""
         out: dict[str, _Awaited] = {}
         for pod in pods:
             for key in (*pod.chosen, *pod.followed):
@@ -237,7 +239,7 @@ class ClaimBinder:
         return volume
 
     async def _take_volume(self, key: str, one: _Awaited) -> _Awaited:
-        """Reserves the planned volume for a claim, if there is one. Returns the claim with the version of the write."""
+        """Sets the claimRef of the planned volume, if any. Returns the record with the version of the write."""
         if not one.volume:
             return one
         body = claim_reference(one.claim, self._volume_for(key, one))
@@ -247,7 +249,7 @@ class ClaimBinder:
         return replace(one, volume_version=version)
 
     async def _select_node(self, key: str, one: _Awaited) -> _Awaited:
-        """Requests a volume on the node, if one is to be provisioned. Returns the claim with the version of the
+        """Sets the claim's selected node, if a volume is to be provisioned. Returns the record with the version of the
         write."""
         body = node_selection(one.claim, one.node) if one.selected else None
         if body is None:
@@ -306,7 +308,7 @@ class ClaimBinder:
             volume = self._state.get(PersistentVolume, claim.spec.volume_name)
             if volume is not None and not self._reaches(volume, one.node):
                 raise ClaimsFailed("void", f"claim {key} is bound to a volume that {one.node} cannot access")
-            # claim and volume arrive by different watches
+            # claim and volume arrive by different watches, in any order
             return volume is not None
         if one.selected:
             if reached(claim.metadata.resource_version, one.claim_version):
@@ -318,7 +320,8 @@ class ClaimBinder:
         return False
 
     def _check_selection(self, key: str, claim: PersistentVolumeClaim, node: str) -> None:
-        """Raises ClaimsFailed if the provisioner has removed the selected node: it cannot create the volume there."""
+        """Raises ClaimsFailed if the provisioner has removed the selected-node annotation, because it cannot create the
+        volume there."""
         if claim.metadata.annotations.get(SELECTED_NODE) != node:
             raise ClaimsFailed("void", f"claim {key} cannot be provided for node {node}: its selected node was removed")
 
@@ -334,7 +337,7 @@ class ClaimBinder:
             raise ClaimsFailed("conflict", f"volume {one.volume} is not reserved for claim {key} any more")
 
     def _reaches(self, volume: PersistentVolume, name: str) -> bool:
-        """Returns True if a node can access a volume. True also for an unknown node, which an obstacle reports."""
+        """Returns True if a node can access a volume. Also True for an unknown node: `Obstacles.of` reports it."""
         affinity, node = volume.spec.node_affinity, self._state.nodes.get(name)
         if affinity is None or affinity.required is None or node is None:
             return True

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles changes of each kind of object: updates the cache, and wakes the pending units that the change may help.
+"""Handles watch events of each kind of object: updates the cache, and wakes the pending units that the event may help.
 
-Each kind of object has a function or class here; queueing hints select the units to wake.
+Each kind of object has a function or class here. As in kube-scheduler, queueing hints (`engine/wakeups.py`) select the
+units to wake.
 
 Main types: `Hub` (`change_hub.py`): shared state of all handlers; `PodChanges` (`pod_changes_live.py`): pods;
 `WorkloadChanges` (`workload_changes.py`): workloads.

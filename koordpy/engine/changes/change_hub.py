@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all handlers of watch events share: the cluster state, the queue, unit ids, and listeners.
+"""Objects that all handlers of watch events share: the cluster state, the queue, the names of units, and listeners.
 
-Listeners let other components react to changes, such as status writers, without the handlers knowing them.
+Listeners let other components react to changes, such as status writers, so that the handlers need not import them.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,8 @@ class Listeners:
     gang: list[Callable[[GangRef], None]] = field(default_factory=list)
     """Called when pods or the PodGroup of a gang change."""
     volcano_group: list[Callable[[str], None]] = field(default_factory=list)
-    """Called with `namespace/name` when a Volcano PodGroup is created, changed or deleted. Its pods: see `gang`."""
+    """Called with `namespace/name` when a Volcano PodGroup is created, changed or deleted. Changes of its pods call
+    `gang`."""
     topology: list[Callable[[], None]] = field(default_factory=list)
     """Called when the ClusterNetworkTopology changes, or when a node is created, deleted or relabelled."""
     pod_gone: list[Callable[[str], None]] = field(default_factory=list)
@@ -34,11 +35,12 @@ class Listeners:
     """Called with a pod of our scheduler names when the API server first shows it on a node. The second argument is
     True if the pod was assumed there; otherwise another process has bound it."""
     claimed: list[Callable[[str], None]] = field(default_factory=list)
-    """Called with the key of a changed volume claim or resource claim, or of another storage or device object."""
+    """Called with the key of a changed volume claim or resource claim, or of another storage or DRA object."""
     conflict: list[Callable[[str], None]] = field(default_factory=list)
-    """Called with the reason when a kubelet rejects one of our pods, and nothing is learnt from that."""
+    """Called with the reason when a kubelet rejects one of our pods because another scheduler used its capacity."""
     rejected: list[Callable[[Pod], None]] = field(default_factory=list)
-    """Called with a pod that its kubelet rejected (numa.md 8.1); it may be called again for a pod."""
+    """Called with a pod that its kubelet rejected for its resources (numa.md 8.1). May be called more than once for a
+    pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Hub:
             listener()
 
     def layers_changed(self, event: str) -> None:
-        """Wakes gangs after a change of layers, because their topology settings depend on them."""
+        """Wakes gangs after a change of layers, because gather goals name layers. event: name of the event in
+        metrics."""
         self.queue.broadcast(Wake.TOPOLOGY, event)
         self.queue.touch_gangs(event)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles watch events of all kinds of objects except pods and workloads: updates the cache, then wakes pending units.
 
-One class, `Changes`, handles every kind. For each kind a function below creates an instance. Its function `on_change`
-compares the object before and after the event, and decides which units to wake. Compared are the watch objects, or what
-the cache has derived from them (such as NodeInfo). Status writes of this process change nothing that is compared.
+One class, `Changes`, handles every kind. For each kind a function below creates an instance, with a function
+`on_change` for this kind. It compares the object before and after the event, and decides which units to wake. It gets
+either the watch objects, or the objects that the cache has derived from them (such as NodeInfo). It ignores the fields
+that this process writes to a status, so that our own writes wake no unit.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,8 +29,8 @@ from koordpy.quota.quota_owners import counts_in
 
 T = TypeVar("T", bound=Wire)
 OnChange = Callable[[Any, Any, Any], None]
-"""Function of (watch object, compared object before, compared object after): before is None for a new object, after is
-None for a deleted one."""
+"""Function of (watch object, object before the event, object after the event). The object before is None if it was
+created, the object after is None if it was deleted. `state_of` of `Changes` says which objects are compared."""
 
 
 class Changes(Generic[T]):
@@ -43,8 +44,9 @@ class Changes(Generic[T]):
         state_of: Callable[[ClusterState, T], Any] | None = None,
         put: Callable[[T], None] | None = None,
     ) -> None:
-        """on_change: called after each change. state_of: returns the object of the cache to compare; None to compare
-        the watch objects. put: stores an object; None for `ClusterState.upsert`."""
+        """on_change: called after each change. state_of: returns the object that the cache has derived from a watch
+        object, to be compared; None to compare the watch objects. put: stores an object; None for
+        `ClusterState.upsert`."""
         self._state, self._on_change, self._state_of, self._put = (
             hub.state,
             on_change,
@@ -72,8 +74,8 @@ class Changes(Generic[T]):
 class ServedVersions(Generic[T]):
     """A kind that two API groups serve, such as PodGroup (vocabulary.md 3).
 
-    Of two objects with one `namespace/name`, that of the first group takes effect. The sink gets the effective object
-    of each key, and its deletion when neither group has an object of the key.
+    If both groups have an object with the same `namespace/name`, the object of the first group takes effect. The sink
+    gets only the effective object of each key, and a deletion when no group has an object with this key any more.
     """
 
     def __init__(self, first: Resource, second: Resource, sink: Sink[Any]) -> None:
@@ -82,7 +84,7 @@ class ServedVersions(Generic[T]):
         """Key -> API resource of the object that takes effect."""
         self._sink = sink
         self._known: dict[Resource, dict[str, T]] = {first: {}, second: {}}
-        """Resource -> key -> object, in the order of precedence."""
+        """Resource -> key -> object. The resource with precedence is first."""
 
     def sinks(self) -> dict[Resource, Sink[Any]]:
         """Returns a sink for each of the two resources."""
@@ -150,7 +152,7 @@ def topology_changes(hub: Hub) -> Changes[ClusterNetworkTopology]:
 def hypernode_changes(hub: Hub) -> Changes[HyperNode]:
     """Returns the sink of HyperNodes, which define the domains if there is no ClusterNetworkTopology.
 
-    Their status, a count of nodes, is ignored.
+    Changes of their status are ignored, because it only counts nodes.
     """
 
     def on_change(obj: HyperNode, before: HyperNode | None, after: HyperNode | None) -> None:
@@ -180,7 +182,7 @@ class ClaimUsers:
         """Key of a pending pod -> claims that it names; only pods with claims."""
 
     def changed(self, key: str, info: PodInfo | None) -> None:
-        """Updates the claims of a pending pod; None if the pod is not pending any more."""
+        """Updates the claims of a pod. key: of the pod. info: None if the pod is not pending any more."""
         named = self._claims(info) if info is not None else ()
         if named == self.named.get(key, ()):
             return
@@ -224,7 +226,7 @@ def group_changes(hub: Hub, source: GangSource, claiming: ClaimUsers | None = No
     def on_change(group: Any, before: Any, after: Any) -> None:
         if said(before) == said(after):
             return
-        # the units of the group's gang, of gangs that link to it, and of gangs for which it was created by default
+        # wakes the units of the group's gang, of gangs that list it in `groups`, and of gangs that got it by default
         ref = GangRef(group.metadata.namespace, group.metadata.name, source)
         hub.names.saw(ref, group.metadata)
         if claiming is not None:
@@ -242,8 +244,8 @@ def group_changes(hub: Hub, source: GangSource, claiming: ClaimUsers | None = No
 
 
 _Seen = tuple[ElasticQuota | None, int]
-"""An ElasticQuota (None if it does not exist), and the version of the quota tree, which changes with each quota that
-takes effect."""
+"""An ElasticQuota (None if it does not exist), and the version of the quota tree. The version changes whenever a quota
+takes effect, changes or is deleted."""
 
 
 def quota_changes(hub: Hub) -> Changes[ElasticQuota]:
@@ -264,11 +266,11 @@ def quota_changes(hub: Hub) -> Changes[ElasticQuota]:
     return Changes(hub, on_change, state_of=state_of)
 
 
-# -- objects that are stored unchanged; `koordpy.engine.wakeups` has their wake-ups -----------------------------------
+# -- objects that are stored unchanged; `koordpy.engine.wakeups` decides which units they wake -----------------------
 
 
 def kept_changes(hub: Hub, helps: Callable[[Any, Any], Wake], event: str = "") -> Changes[Any]:
-    """Returns the sink of a kind that is stored as it is, without an index.
+    """Returns the sink of a kind that the cache stores without deriving anything from its objects.
 
     helps: function of (object before, object after) that returns the wake-ups of the change. event: name of the event
     in metrics; empty for the name of the kind.
@@ -284,20 +286,21 @@ def claimed_changes(hub: Hub, claiming: ClaimUsers, helps: Callable[[Any, Any], 
     """Returns the sink of claims, volumes, and the other storage and device objects.
 
     claiming: index of the pending pods by claim. helps: function of (object before, object after). It returns the
-    wake-ups for all units, and a claim: pods that name this claim are woken as well (empty for no claim).
+    wake-ups for all units, and the key of a claim. Pods that name this claim are woken as well; the key is empty if the
+    object concerns no claim.
     """
 
     def put(obj: Any) -> None:
         known = hub.state.get(type(obj), object_key(obj))
-        # the reply to our own write may be newer than the watch's object, which is then not stored; listeners are
-        # called all the same
+        # the reply to our own write may be newer than the object of the watch event; then the event's object is not
+        # stored, but listeners are called
         if known is None or not is_older(obj.metadata.resource_version, known.metadata.resource_version):
             hub.state.upsert(obj)
 
     def on_change(obj: Any, before: Any, after: Any) -> None:
         (wake, claim), event = helps(before, after), type(obj).__name__
         if after is None and claiming.users(object_key(obj)):
-            wake |= Wake.DEMAND_FELL  # pods that named it cannot start now
+            wake |= Wake.DEMAND_FELL  # pods that name the deleted claim cannot start now
         hub.queue.broadcast(wake, event)
         for pod in claiming.users(claim):
             hub.queue.wake(pod, Wake.CLAIM, event)

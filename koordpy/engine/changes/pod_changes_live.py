@@ -24,20 +24,21 @@ logger = logging.getLogger(__name__)
 REJECTIONS = frozenset(
     {"OutOfcpu", "OutOfmemory", "OutOfpods", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts"}
 )
-"""Reasons with which a kubelet rejects a pod because another scheduler used its capacity (kube-parity.md 4.10). Pods
-that are rejections by numa.md 8.1 are counted by `RejectionWatch` instead."""
+"""Reasons with which a kubelet rejects a pod because another scheduler used its capacity (kube-parity.md 4.10).
+`RejectionWatch` handles the other rejections: devices or CPUs that a kubelet cannot assign (numa.md 8.1)."""
 
 
 class PodChanges:
-    """Handles pods from the reflector; `take_in` is its transform."""
+    """Handles pods from the reflector. `take_in` reduces each pod before it is stored (the informer's transform)."""
 
     def __init__(self, hub: Hub, claiming: ClaimUsers) -> None:
         """claiming: index of the claims that pending pods name; updated here."""
         self.foreign: list[PodInfo] = []
         """Pods that use capacity which no plan of this process has assigned: bound by another scheduler, bound to
-        another node than assumed, or with changed requests. The loop clears the list before it takes a snapshot."""
+        another node than assumed, or with changed requests. The scheduling loop clears the list before it takes a
+        snapshot."""
         self.foreign_marks: dict[str, int] = {}
-        """Node -> number of pods that were ever added to `foreign` for the node."""
+        """Node -> number of pods on this node that were added to `foreign` since the process started."""
         self.gated: set[str] = set()
         """Keys of our pods that have scheduling gates."""
         self._hub, self._state, self._queue = hub, hub.state, hub.queue
@@ -46,14 +47,14 @@ class PodChanges:
         self._ahead: dict[str, tuple[str, str]] = {}
         """Key of a pod that was read by GET -> (uid, resourceVersion). Older states from the watch are ignored."""
         self._rejected: dict[str, Pod] = {}
-        """Pods that a kubelet rejected, whole, by key; only if a cluster is read once for offline commands."""
+        """Key -> pod that a kubelet rejected, with all its fields. Filled only by commands that read a cluster once."""
         self._ended: set[str] = set()
         """uids of pods that are known to be deleted before the watch shows it."""
 
     # -- updates of the state -----------------------------------------------------------------------------------------
 
     def take_in(self, pod: Pod) -> Pod | None:
-        """Returns the pod reduced to the fields in use; None if it is not stored at all (`PodIntake`)."""
+        """Returns the pod reduced to the fields that koordpy uses; None if the cache does not need it (`PodIntake`)."""
         if pod.status.phase == "Failed":
             if self._state.record_failed_pod(pod):
                 if not self._state.live:
@@ -65,7 +66,7 @@ class PodChanges:
         return self._intake(pod)
 
     def _count_rejection(self, pod: Pod) -> None:
-        """Reports a pod of ours that its kubelet has rejected, once."""
+        """Reports a pod of ours that its kubelet has rejected; reports each pod once."""
         known = self._state.pod(pod.key)
         ours = pod.spec.scheduler_name in self._state.scheduler_names
         if ours and known is not None and known.uid == pod.metadata.uid and not known.finished:
@@ -93,7 +94,7 @@ class PodChanges:
         self._apply(pod)
 
     def _apply(self, pod: Pod) -> None:
-        """Stores a pod in the cache, and handles the consequences. Raises UnreadableError if it cannot be read."""
+        """Stores a pod in the cache, and handles the consequences. Raises UnreadableError if the pod is invalid."""
         key = pod.key
         before = self._state.pod(key)
         assumed = self._state.assumed_node(key) is not None
@@ -127,7 +128,7 @@ class PodChanges:
         return True
 
     def known(self) -> Iterator[Pod]:
-        """Yields every pod of the state; of a cluster that is read once also the pods that kubelets rejected."""
+        """Yields every pod in the cache. If a cluster is read once, also the pods that kubelets have rejected."""
         yield from (info.pod for info in self._state.pods() if info.key not in self._rejected)
         yield from self._rejected.values()
 
@@ -136,12 +137,12 @@ class PodChanges:
     def _changed(self, key: str, before: PodInfo | None, after: PodInfo | None, *, assumed: bool) -> None:
         """Handles the consequences of a pod's change for the queue, for pending units, and for listeners.
 
-        before, after: the pod in the cache; None if it was or is not there. assumed: True if `before` was on its node
-        by assumption only.
+        before, after: the pod in the cache before and after the change; None if it was or is not in the cache. assumed:
+        True if `before` was only assumed on its node.
         """
         # 1. the queue and the indexes of pending pods
         if after is not None and after.pending:
-            # an assumed pod is not pending, so this pod waits for a node
+            # an assumed pod is not pending, so a pending pod waits for a node
             if before is None or before.uid != after.uid or not before.pending or changes_itself(before.pod, after.pod):
                 new = before is None or before.uid != after.uid
                 self.enqueue(after, event="PodAdd" if new else "PodUpdate")
@@ -187,7 +188,7 @@ class PodChanges:
         return after.pod.spec.scheduler_name in self._state.scheduler_names
 
     def _gang_changed(self, ref: GangRef, before: PodInfo | None, after: PodInfo | None) -> None:
-        """Handles a change of a pod for one gang: that of its state before, or of its state after the change."""
+        """Handles a change of a pod for one gang: the gang that it was in before the change, or is in after it."""
         names = self._hub.names
         came_or_went = before is None or after is None or before.gang != after.gang
         if ref.source is GangSource.NAMED:
@@ -196,19 +197,19 @@ class PodChanges:
                     names.saw(ref, info.pod.metadata)
         elif came_or_went:
             names.moved(ref)
-        # a pending pod of another scheduler is no member, but the gang must notice that it has two schedulers
+        # a pending pod of another scheduler is not a member, but a gate must see that the gang has two schedulers
         if came_or_went or _counts(before) != _counts(after):
             self._queue.touch(names.of_gang(ref), "PodGroupMember")
         for listener in self._hub.listeners.gang:
             listener(ref)
 
     def _note_foreign_load(self, info: PodInfo) -> None:
-        """Records a pod that uses more of a node than the plans of this process account for."""
+        """Records a pod that uses capacity of a node which no plan of this process has assigned to it."""
         self.foreign.append(info)
         self.foreign_marks[info.node] = self.foreign_marks.get(info.node, 0) + 1
 
     def regrouped(self, moved: Mapping[str, GangRef | None], altered: Iterable[GangRef]) -> None:
-        """Handles the result of a new derivation of gangs from workloads.
+        """Handles changed gangs after the gangs of workloads were derived again.
 
         moved: key of a pod with another gang or rank -> its former gang. altered: gangs that changed in other ways.
         """
@@ -226,13 +227,14 @@ class PodChanges:
                 listener(ref)
 
     def enqueue(self, info: PodInfo, *, event: str) -> None:
-        """Adds a pending pod to the queue, in its unit. event: name of the event in metrics."""
+        """Adds a pending pod to its unit in the queue. event: name of the event in metrics."""
         pod = queued_pod(info, self._queue.clock())
         self._queue.add(self._hub.names.of_pod(info), pod, event=event)
 
 
 def _counts(info: PodInfo | None) -> tuple[bool, bool]:
-    """Returns (True if a pod counts as a member of its gang, True if it has Succeeded so that fewer are needed)."""
+    """Returns two booleans: the pod counts as a member of its gang; the pod has Succeeded, which lowers the number of
+    members that the gang needs. Both are False for None."""
     if info is None:
         return False, False
     return info.bound or info.pending or info.finished, info.succeeded

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles watch events of workloads (Job, JobSet, PyTorchJob and others) and of Volcano PodGroups.
 
-For pods that name no gang, the gang and its number of members are derived from the workload. Workloads are never
-written. Fields that cannot affect a gang are dropped: of pod templates all but metadata, scheduler and PodGroup, of a
-status all but the fields that are counted. Sources: workloads.md 1, 4, 5.1 and 11.
+If pods name no gang, koordpy derives their gang and its number of members from the workload that owns them. koordpy
+never writes workloads. To save memory, only fields that affect gangs are stored: of pod templates the metadata,
+schedulerName and PodGroup, of a status the fields in `_COUNTED`. Sources: workloads.md 1, 4, 5.1 and 11.
 """
 
 import logging
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 VOLCANO_VERSION = "scheduling.volcano.sh/v1beta1"
 WATCHED, NOT_SERVED, FORBIDDEN = "watched", "not-served", "forbidden"
 """States of the watch of a kind. NOT_SERVED: the API server does not know the kind. FORBIDDEN: a list got 403."""
-# metadata that is stored of a workload
+# the fields of a workload's metadata that are stored
 _META = ("name", "namespace", "uid", "creationTimestamp", "labels", "annotations", "ownerReferences")
 _ANY = ""
 """Key in `_COUNTED` that matches any field name."""
@@ -36,7 +36,8 @@ _COUNTED: Mapping[str, Any] = {
     "replicatedJobsStatus": dict.fromkeys(("name", "succeeded", "failed")),
     "replicaStatuses": {_ANY: {"succeeded": None}},
 }
-"""Status fields that decide how many pods are wanted and which run they belong to; nested for sub-fields."""
+"""Status fields that say how many pods the workload needs and which of its runs they belong to. A value is None for the
+whole field, or a mapping of the sub-fields."""
 
 
 class WatchedKinds:
@@ -46,7 +47,7 @@ class WatchedKinds:
         """wake: called when gangs may have changed."""
         self.book, self.wake = book, wake
         self.seen: dict[str, bytes] = {}
-        """uid of a workload -> digest of the fields that were read, to ignore changes of all other fields."""
+        """uid of a workload -> digest of its stored fields, so that changes of all other fields are ignored."""
         self.states: dict[str, str] = {}
         """Kind -> WATCHED, NOT_SERVED or FORBIDDEN."""
 
@@ -61,14 +62,15 @@ class VolcanoChanges:
         """`namespace/name` -> PodGroup as last seen."""
 
     def set_watch_state(self, state: str, why: str = "") -> None:
-        """Records the state of the watch. why: error of a forbidden list. PodGroups are read only while WATCHED."""
+        """Records the state of the watch. why: error of a forbidden list. PodGroups are used only while WATCHED."""
         if state == FORBIDDEN:
             logger.warning("gangs.volcano: PodGroups of Volcano may not be listed (403): %s: they are ignored", why)
         self._state.read_volcano(state == WATCHED)
         self._wake()
 
     def upsert(self, obj: WorkloadObject, old: WorkloadObject | None) -> None:
-        """Implements `Sink.upsert`. Only a change of spec or annotations is read; others only reach the listeners."""
+        """Implements `Sink.upsert`. A change of spec or annotations updates the gang. Any other change only notifies
+        the listeners."""
         key = object_key(obj)
         self.groups[key] = obj
         self._notify(key)
@@ -86,7 +88,7 @@ class VolcanoChanges:
         self._wake()
 
     def delete(self, obj: WorkloadObject) -> None:
-        """Implements `Sink.delete`: the pods of the group are in another gang, or in none, now."""
+        """Implements `Sink.delete`. The pods of the deleted PodGroup get another gang, or become plain pods."""
         key = object_key(obj)
         self.groups.pop(key, None)
         self._notify(key)
@@ -105,9 +107,9 @@ class WorkloadChanges:
         self.kind, self._kinds = kind, kinds
 
     def upsert(self, obj: WorkloadObject, old: WorkloadObject | None) -> None:
-        """Records a created or changed workload. One that is being deleted counts as deleted: its controller creates no
-        more pods. Raises UnreadableError if it has more pods than are supported; its last state then remains in
-        effect."""
+        """Records a created or changed workload. A workload that is being deleted counts as deleted, because its
+        controller creates no more pods. Raises UnreadableError if it has more pods than are supported; then its last
+        state remains in effect."""
         if obj.metadata.deletion_timestamp:
             self.delete(obj)
             return
@@ -127,8 +129,8 @@ class WorkloadChanges:
             self._kinds.wake()
 
     def set_watch_state(self, state: str, why: str = "") -> None:
-        """Records the state of the watch, and logs it once. why: error of a forbidden list. Pods of a kind that is not
-        WATCHED are grouped by their labels."""
+        """Records the state of the watch, and logs it once. why: error of a forbidden list. If a kind is not WATCHED,
+        its pods form gangs by their labels alone."""
         kind, states = self.kind, self._kinds.states
         if states.get(kind.kind) == state:
             return
@@ -165,7 +167,7 @@ def _slim(value: Any) -> Any:
 
 
 def _counted(value: Any, fields: Mapping[str, Any] | None = _COUNTED) -> Any:
-    """Returns the fields of a status that are counted; of conditions only those with status True."""
+    """Returns the status reduced to `fields`. Of conditions, only those with status True are returned."""
     if isinstance(value, list):
         return [_counted(one, fields) for one in value if not _is_not_so(one)]
     if not isinstance(value, Mapping) or fields is None:
@@ -180,5 +182,8 @@ def _is_not_so(one: Any) -> bool:
 
 
 def tell_access(sink: WorkloadChanges | VolcanoChanges, allowed: bool, why: str) -> None:
-    """Passes on whether an optional resource may be listed (`on_access` of its reflector)."""
+    """Sets the watch state of a sink: WATCHED if the list was allowed, FORBIDDEN if not (`on_access` of a reflector).
+
+    why: error of the forbidden list.
+    """
     sink.set_watch_state(WATCHED if allowed else FORBIDDEN, why)

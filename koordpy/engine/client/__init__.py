@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The API server's client: credentials, typed calls, replies, served versions, rate limits, and the leader lease.
 
-Replies and errors are typed, bodies are decoded into wire objects, and a token bucket limits the rate of calls.
+Bodies are decoded into the typed objects of `koordpy.api.objects`. Each error is an `ApiError` (the server replied) or
+`Unreachable` (no valid reply). A token bucket limits the rate of calls.
 
 Main types: `ApiClient` (`api_client.py`): calls; `ClusterAccess` (`credentials.py`): address and credentials;
 `LeaderElector` (`leader_lease.py`): the lease.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Client of the Kubernetes API server: reads, writes and watches with typed replies and errors, and a rate limit.
 
-All calls share one aiohttp session. Bodies are encoded and decoded by msgspec, straight into the wire structs of
-`koordpy.api.objects`. Measured on 2 cores: a Binding costs 0.27 ms with uvloop; kubernetes_asyncio takes 1.2 ms.
+All calls share one aiohttp session. msgspec encodes and decodes bodies directly to and from the structs of
+`koordpy.api.objects`. Measured on 2 cores: a Binding takes 0.27 ms with uvloop; kubernetes_asyncio takes 1.2 ms.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from koordpy.engine.client.token_bucket import UNLIMITED, TokenBucket
 
 T = TypeVar("T")
 Body = Any
-"""Body of a request: a mapping, a wire struct, or bytes of JSON."""
+"""Body of a request: a mapping, a struct of `koordpy.api.objects`, or bytes of JSON."""
 Params = Mapping[str, str | int]
 PatchKind = Literal["merge", "strategic", "json", "apply"]
 
@@ -46,14 +46,15 @@ PATCH_CONTENT_TYPES: Mapping[str, str] = {
 REQUEST_TIMEOUT_SECONDS = 30.0
 CONNECT_TIMEOUT_SECONDS = 10.0
 WATCH_BUFFER_BYTES = 4 << 20
-"""Watch data that may wait while the process is busy: the API server ends a watch if its reader is slow."""
+"""Size of the buffer for watch data that arrives while the process is busy. The API server ends a watch if its client
+reads too slowly."""
 MAX_RETRIES_ON_429 = 5
 MAX_RETRY_AFTER_SECONDS = 30.0
 """Longest pause after a 429, whatever the server asks for."""
 
 
 for _name in ("pre_encoded_url", "from_parts"):
-    # yarl's caches keep the last 128 paths, with names of deleted pods
+    # yarl caches the last 128 paths, so names of deleted pods would stay in memory
     forgotten_by(getattr(getattr(getattr(yarl, "_url", None), _name, None), "cache_clear", lambda: None))
 
 
@@ -65,8 +66,8 @@ class ApiClient:
 
     Writes and lists pass a token bucket of `qps` and `burst` (0 or less: no limit); watches and gets do not. Every
     method raises ApiError or Unreachable. After a 401 the credentials are read again, and the call is repeated once. A
-    call that gets a 429 is repeated after Retry-After, a limited number of times. A POST is not repeated, because it
-    may not be idempotent: its caller decides.
+    call that gets a 429 is repeated after Retry-After, a limited number of times. A POST is never repeated, because it
+    may not be idempotent; its caller decides what to do.
     """
 
     def __init__(
@@ -78,13 +79,13 @@ class ApiClient:
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """sleep: waits for the rate limit and between tries; a simulation passes its own."""
+        """sleep: function that waits for the rate limit and between tries; tests replace it."""
         self.access = access
         self.complaints = Complaints(access)
         """Reports problems that all calls have in common: certificate, credentials, permissions."""
         self.bucket = TokenBucket(qps, burst, sleep=sleep)
         self.may_repeat: Callable[[], bool] = lambda: True
-        """Called before a write is repeated after a 429. If it returns False, the caller gets the error."""
+        """Called before a write is repeated after a 429. If it returns False, the write is not repeated."""
         self.on_answer: Callable[[str, str, float], None] = lambda method, code, seconds: None
         """Called for every request with its method, the status of the reply (`<error>` without one), and the seconds
         until the reply began."""
@@ -99,7 +100,8 @@ class ApiClient:
         await self.close()
 
     def complained(self, error: Exception, verbs: str, resource: str) -> bool:
-        """Returns True if the complaints report this failure. verbs, resource: what the call was to do."""
+        """Returns True if `complaints` logs this failure, so that the caller need not. verbs, resource: of the refused
+        call, as in a Role."""
         if isinstance(error, Untrusted):
             self.complaints.distrust(str(error))
             return True
@@ -130,8 +132,8 @@ class ApiClient:
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
         """Returns the current pod of a name, with any uid; None if there is none.
 
-        Callers delete or bind pods because of the answer. So a reply about another object (of a proxy or a cache)
-        raises ApiError.
+        Callers delete or bind pods because of the reply. Therefore a reply with another object, for example from a
+        proxy's cache, raises ApiError.
         """
         pod = await self.get_or_none(PODS.path(namespace, name), type=Pod)
         meta = pod.metadata if pod is not None else None
@@ -188,7 +190,7 @@ class ApiClient:
                 pending = [chunk[end + 1 :]] if end + 1 < len(chunk) else []
                 yield whole.split(b"\n")
         finally:
-            # the body is not read to its end, so the connection is closed
+            # the body is not read to its end, so release() closes the connection
             response.release()
 
     # -- writes -------------------------------------------------------------------------------------------------------
@@ -212,7 +214,7 @@ class ApiClient:
         field_manager: str = "koordpy",
         type: type[T] | None = None,
     ) -> T | None:
-        """Patches an object; returns as `post`. `apply` (server-side apply) also takes over fields of other owners."""
+        """Patches an object; returns as `post`. Kind `apply` is a server-side apply with force."""
         params: dict[str, str | int] = {}
         if kind == "apply":
             params = {"fieldManager": field_manager, "force": "true"}
@@ -222,7 +224,7 @@ class ApiClient:
     async def delete(self, path: str, *, uid: str = "") -> bytes:
         """Deletes an object. Returns the object in its last state, or a Status, as bytes.
 
-        uid: deletes only that object; another uid raises ApiError with status 409. Empty for any.
+        uid: the uid that the object must have, else ApiError with status 409 is raised; empty for any.
         """
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
@@ -239,7 +241,7 @@ class ApiClient:
         content_type: str = "application/json",
         bucket: TokenBucket | None = None,
     ) -> bytes:
-        """Sends any request and returns the body of the reply. bucket: replaces the client's own rate limit."""
+        """Sends any request, returns the body of the reply. bucket: rate limit of this call; None for the client's."""
         data = body if body is None or isinstance(body, bytes) else _encoder.encode(body)
         retries = 0 if method == "POST" else MAX_RETRIES_ON_429
         while True:
@@ -250,7 +252,7 @@ class ApiClient:
             try:
                 reply = await self._read(response.read(), f"{method} {path}")
             finally:
-                # a connection with an unread body is closed, not reused
+                # if the body was not read, release() closes the connection
                 response.release()
             if response.status < 300:
                 if not reply.startswith(b"{"):
@@ -303,7 +305,7 @@ class ApiClient:
         try:
             headers = dict(await self.access.headers(rejected))
         except CredentialError as error:
-            # an exec plugin may work in a minute: callers treat this as an unreachable server
+            # an exec plugin may work again later, so callers treat its failure as an unreachable server
             raise Unreachable(f"{method} {url.path}: {error}", sent=False) from error
         if data is not None:
             headers["Content-Type"] = content_type
@@ -340,7 +342,7 @@ class ApiClient:
         """Returns the session of all calls, created on first use."""
         if self._session is None:
             connector = aiohttp.TCPConnector(
-                # the binder limits its own requests, and each watch occupies a connection for minutes
+                # no limit of connections: each watch occupies one for minutes, and the binder limits its own requests
                 limit=0,
                 ssl=self.access.ssl_context if self.access.ssl_context is not None else True,
                 socket_factory=_keepalive_socket,
@@ -362,7 +364,7 @@ class ApiClient:
             raise Unreachable(f"{what}: {_error_text(error)}") from error
 
     def _error(self, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
-        """Returns the error that a reply describes, with the pause that the server asks for."""
+        """Returns the error that a reply describes, with its Retry-After as `retry_after`."""
         try:
             status = reader_of(Status)(body)
         except ValueError:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of calls to the API server: a reply that is an error, or no valid reply at all."""
+"""Exceptions of calls to the API server: `ApiError` for a reply with an error, `Unreachable` for no valid reply."""
 
 
 class ApiError(Exception):
-    """The API server replied with an error. The request was not carried out; after a 5xx that is unknown.
+    """The API server replied with an error. After a 5xx the request may have been carried out, otherwise it was not.
 
     status: HTTP status; 200 with reason Undecodable for a reply that cannot be decoded. retry_after: seconds that the
     server asks to wait; None if it did not ask.
@@ -15,8 +15,8 @@ class ApiError(Exception):
 
     @property
     def is_missing_right(self) -> bool:
-        """True if the authorization refused the request, as `User "u" cannot create resource "pods" ...`; False if
-        admission refused it, for example a ResourceQuota of one namespace."""
+        """True if authorization (RBAC) refused the request, as `User "u" cannot create resource "pods" ...`. False for
+        other errors, also if admission refused it, for example a ResourceQuota of one namespace."""
         return self.status == 403 and " cannot " in self.message
 
 

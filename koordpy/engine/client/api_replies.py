@@ -38,7 +38,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 
 @functools.cache
 def reader_of(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
-    """Returns a decoder for replies of a kind. It raises ValueError for other JSON."""
+    """Returns a decoder for replies of a type. The decoder raises ValueError for JSON that does not fit the type."""
     is_wire = isinstance(kind, type) and issubclass(kind, Wire)
     return WireReader(kind).read if is_wire else msgspec.json.Decoder(kind).decode
 
@@ -55,7 +55,7 @@ def is_older(version: str, than: str) -> bool:
 
 
 def reached(version: str, wanted: str) -> bool:
-    """Returns True if a resource version is at least `wanted`. Versions count up (KEP-5504).
+    """Returns True if a resource version is at least `wanted`. Resource versions are increasing numbers (KEP-5504).
 
     Versions that are not numbers are only compared for equality. An empty `wanted` is always reached.
     """

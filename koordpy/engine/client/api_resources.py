@@ -23,7 +23,7 @@ class Resource:
     kind: str
     namespaced: bool = True
     within: str = ""
-    """The only namespace that is read; empty for all."""
+    """The only namespace that is listed and watched; empty for all namespaces."""
 
     @property
     def api_version(self) -> str:
@@ -48,7 +48,7 @@ class Resource:
         return "/".join(parts)
 
 
-# Resources that are watched always. "_X" is the older group scheduling.x-k8s.io of the same kind.
+# Resources that are always watched. The suffix "_X" means the older API group scheduling.x-k8s.io.
 PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -89,7 +89,7 @@ OWNERS: dict[Resource, type[Wire]] = {
     Resource("apps", "v1", "replicasets", "ReplicaSet"): owner_objects.ReplicaSet,
     Resource("apps", "v1", "statefulsets", "StatefulSet"): owner_objects.StatefulSet,
 }
-"""Owners of pods. Watched only if default spread constraints take their selectors from them."""
+"""Owners of pods. Watched only if spread constraints apply by default, because their selectors come from the owners."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logs problems that many calls have in common: the certificate, credentials (401) and permissions (403).
 
-Without permissions all lists and the Lease are refused, again and again. Instead of a log line per call, one line lists
-all missing permissions, at once and then every ten minutes while the problem lasts.
+If permissions are missing, every list and every renewal of the Lease is refused, again and again. Instead of a log line
+per call, one line lists all missing permissions, at once and then every ten minutes while the problem lasts.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ AGAIN_SECONDS = 600.0
 
 
 class Complaints:
-    """Logs such problems of one client. Owned by the event loop."""
+    """Logs the problems with certificate, credentials and permissions of one client. Owned by the event loop."""
 
     def __init__(self, access: "ClusterAccess", *, clock: Callable[[], float] = time.monotonic) -> None:
         self._access, self._clock = access, clock
         # clock times of the last line about credentials, and about permissions
         self._rejected_at = self._told_at = float("-inf")
         self._missing: dict[tuple[str, str], str] = {}
-        """(verbs, resource) -> the API server's message, since the last report."""
+        """(verbs, resource) of a refused call -> the API server's message; cleared when the line is logged."""
         self._told: set[tuple[str, str]] = set()
         """(verbs, resource) that were reported before."""
         self._gathering = False
         """True while refusals are collected for the next line."""
         self._distrust = "", float("-inf")
-        """Last reason for not trusting the certificate, and clock time of its line."""
+        """The last reason why the certificate was not trusted, and the clock time of its log line."""
 
     def distrust(self, why: str) -> None:
         """Reports that the API server's certificate is not trusted."""
@@ -49,8 +49,8 @@ class Complaints:
             logger.error("%s; nothing can be read or written; retrying", why)
 
     def take(self, error: "ApiError", verbs: str, resource: str) -> bool:
-        """Reports a refused call. Returns False if the error is neither about credentials nor about permissions, so
-        that the caller logs it. verbs, resource: what the call was to do, as in a Role.
+        """Reports a refused call. Returns True if the error is about credentials or permissions; if it returns False,
+        the caller must log the error. verbs, resource: of the refused call, as in a Role.
         """
         now = self._clock()
         if error.status == UNAUTHORIZED:

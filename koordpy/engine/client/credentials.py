@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the API server and the credentials: from kubeconfig files, or from the service account of the pod.
 
-Tokens, token files, client certificates and basic auth are read here. Exec plugins and OIDC use the loader of
-kubernetes_asyncio. It is imported only if needed, because its import takes most of a second.
+This module reads tokens, token files, client certificates and basic auth. For exec plugins and OIDC it uses the loader
+of kubernetes_asyncio, which is imported only if needed, because the import takes most of a second.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class ClusterAccess:
     server: str
     """URL without a trailing slash."""
     ssl_context: ssl.SSLContext | None = None
-    """Trusted authorities and client certificate; None for a server by plain http."""
+    """Trusted authorities and client certificate; None if the server uses plain HTTP."""
     headers: HeaderSource = _anonymous
     namespace: str = "default"
     """Namespace of the context or of the service account."""
@@ -57,11 +57,12 @@ class ClusterAccess:
 
 
 async def load_access(kubeconfig: str | None = None, context: str | None = None) -> ClusterAccess:
-    """Returns access to the cluster: by `kubeconfig`, else $KUBECONFIG, the pod's service account, or ~/.kube/config.
+    """Returns access to the cluster, from the first of these that is set: `kubeconfig`, $KUBECONFIG, the pod's service
+    account, ~/.kube/config.
 
-    context: context of the kubeconfig instead of its current one. With a context the service account is skipped,
-    because it has none. Several files joined by ":" in $KUBECONFIG are merged as kubectl does: the first file that
-    defines a name wins. Raises CredentialError.
+    context: name of a kubeconfig context; None for the current context. With a context the service account is skipped,
+    because it has no contexts. Several files joined by ":" in $KUBECONFIG are merged as kubectl does: the first file
+    that defines a name wins. Raises CredentialError.
     """
     if named := kubeconfig or os.environ.get("KUBECONFIG"):
         return await _from_kubeconfig(_present(named), context)
@@ -77,7 +78,7 @@ async def load_access(kubeconfig: str | None = None, context: str | None = None)
 
 def _own() -> Path | None:
     """Returns ~/.kube/config; None if it does not exist."""
-    # a user without a home directory, as in a container: the path is not expanded
+    # for a user without a home directory, as in a container, expanduser returns the path unchanged
     own = Path(os.path.expanduser("~/.kube/config"))
     return own if own.exists() else None
 
@@ -139,7 +140,7 @@ class TokenFile:
             try:
                 self.read()
             except CredentialError:
-                # a read may fail while the kubelet replaces the file; the known token is mostly still valid
+                # a read may fail while the kubelet replaces the file; then the last token is usually still valid
                 if not self._token:
                     raise
         return {"Authorization": f"Bearer {self._token}"}
@@ -228,7 +229,7 @@ class _Plugin:
         self.cert_file = self.key_file = ""
 
     async def refresh(self, *, again: bool = False) -> None:
-        """Reads the current credentials. again: True to ignore cached ones. Raises CredentialError."""
+        """Reads the current credentials. again: True to ignore the loader's cached token. Raises CredentialError."""
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
@@ -239,7 +240,7 @@ class _Plugin:
         configuration = Configuration()
         try:
             await self._loader.load_and_set(configuration)
-        except Exception as error:  # the loader raises whatever its plugins raise
+        except Exception as error:  # the loader passes on any exception of a plugin
             raise CredentialError(f"{self._where}: {error}") from error
         self._authorization = str(configuration.api_key.get("BearerToken", ""))
         self.cert_file, self.key_file = str(configuration.cert_file or ""), str(configuration.key_file or "")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads and merges kubeconfig files as kubectl does. Errors name the file and the field.
 
-`credentials.py` makes the access to an API server from the result.
+`credentials.py` turns the merged files into a `ClusterAccess`.
 """
 
 import base64
@@ -113,7 +113,7 @@ def merged(paths: list[Path]) -> Kubeconfig:
     config = Kubeconfig()
     for path in paths:
         config.files.append(str(path))
-        # read the file as YAML, then take over what no earlier file defines
+        # read the file as YAML, then add the entries with names that no earlier file defines
         try:
             loaded = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except OSError as error:

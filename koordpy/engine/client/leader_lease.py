@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leader election on a coordination.k8s.io Lease, as client-go's leaderelection (kube-parity.md 4.8).
 
-Only the leader writes to the cluster. Clocks of different machines are never compared. The lease of another process is
-timed from the moment at which this process saw its record change. The own lease is timed from the moment before the
-last successful renewal was sent. Both err on the safe side, so that two processes do not lead at the same time. The
-clock is monotonic and also counts the time that the machine sleeps, if the system has such a clock.
+Only the leader writes to the cluster. Clocks of different machines are never compared. The lease of another process
+expires its duration after this process saw the Lease change. This process's lease expires its duration after the moment
+before its last successful renewal was sent. Both times are on the safe side, so that two processes do not lead at the
+same time. The clock is monotonic and also runs while the machine is suspended, if the system has such a clock.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ def boot_clock() -> float:
 
 
 class LeaderElector:
-    """One candidate. `run()` waits for the lease, renews it, and returns when it is lost; the process then exits.
+    """One candidate. `run()` waits for the lease, renews it, and returns when it is lost; then the process exits.
 
-    `acquired` and `lost` are set once. Call `may_write()` before each batch of writes.
+    The events `acquired` and `lost` are set once. Call `may_write()` before each batch of writes.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class LeaderElector:
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """now: seconds since the epoch, for the times in the Lease. Lease duration > renew deadline > retry period with
-        its jitter (`config/configuration_file.py`)."""
-        # unique per process, so that a restarted process does not mistake its old term for its own
+        """now: returns seconds since 1970, for the times in the Lease. Must hold, and `config/configuration_file.py`
+        checks it: lease duration > renew deadline > retry period with its jitter."""
+        # unique per process, so that a restarted process does not continue the term of its predecessor
         self.identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         self.acquired, self.lost = asyncio.Event(), asyncio.Event()
         self._client, self._clock, self._now, self._sleep = client, clock, now, sleep
@@ -74,7 +74,8 @@ class LeaderElector:
         """Clock time just before the last successful renewal was sent."""
         self._leading = False
         self.quiet_seconds = 0.0
-        """Seconds without a write of the last leader when this term began; it stops writing at its renew deadline."""
+        """Seconds since the previous leader's last possible write when this term began. A leader stops writing at its
+        renew deadline."""
         self.epoch = self._seen_transitions = -1
         """leaseTransitions of this term, written as fencing number into every Binding. -1 before the first term."""
         self._told: dict[str, float] = {}
@@ -95,11 +96,13 @@ class LeaderElector:
         return max(0.0, self._renewed_at + self._lease_seconds - self._clock()) if self._leading else 0.0
 
     def may_write(self) -> bool:
-        """Returns True while leading and before the renew deadline. The rest of the lease is for writes in flight."""
+        """Returns True while this process leads and its renew deadline has not passed. Writes in flight have the time
+        between renew deadline and lease duration to end."""
         return self._leading and self._clock() - self._renewed_at < self._renew_seconds
 
     async def run(self) -> None:
-        """Waits for the lease, then renews it until that fails for the renew deadline or another process holds it.
+        """Waits for the lease, then renews it. Ends if renewals fail for the renew deadline, or another process holds
+        the lease.
 
         Sets `acquired`, later `lost`. Errors of the API server count as failed tries and are not raised. To step down,
         cancel it, then call `release()`.
@@ -128,7 +131,7 @@ class LeaderElector:
             self.lost.set()
 
     async def release(self) -> None:
-        """Releases the lease (holderIdentity ""), so that a standby can lead at once. Best effort."""
+        """Releases the lease (holderIdentity ""), so that a standby can lead at once. Errors are only logged."""
         self._leading = False
         with contextlib.suppress(ApiError, Unreachable, TimeoutError):
             async with asyncio.timeout(self._retry_seconds):
@@ -154,7 +157,8 @@ class LeaderElector:
             return False
 
     def _complain(self, error: ApiError | Unreachable | TimeoutError) -> None:
-        """Logs every failure of a leader, and of a candidate one of each kind."""
+        """Logs a failed try. For a candidate, failures of one kind (an HTTP status or an exception) are logged at most
+        every `AGAIN_SECONDS`."""
         lease, kind, advice = f"{self._namespace}/{self._name}", type(error).__name__, ""
         if self._client.complained(error, "get, create and update", f"the Lease {lease}"):
             return
@@ -179,8 +183,8 @@ class LeaderElector:
     async def _take_or_renew(self) -> bool:
         """Makes one try. Returns True if this process holds the lease afterwards.
 
-        Takes a lease that is free or expired, or renews its own. A leader with a lease that was released or taken in
-        between returns False, and so ends its term.
+        Takes the lease if it is free or expired, or renews it if this process holds it. If a leader finds that its
+        lease was released or taken in between, the method returns False, which ends the leader's term.
         """
         if self._lease is None or not self._leading:
             await self._read()
@@ -204,7 +208,7 @@ class LeaderElector:
 
     async def _create(self) -> bool:
         """Creates the Lease with this process as its holder. Raises ApiError if another process was faster."""
-        # a deleted Lease loses the count of terms; counting on keeps the epochs distinct
+        # a deleted Lease has lost the count of terms; the count seen before is continued, so that epochs stay distinct
         began, transitions = self._clock(), self._seen_transitions + 1
         body = {
             "apiVersion": LEASES.api_version,

@@ -20,13 +20,13 @@ class TokenBucket:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """qps: tokens per second. burst: maximum number of saved tokens, which are there at the start."""
+        """qps: tokens per second. burst: maximum number of saved tokens; the bucket starts full."""
         self.qps, self.burst = qps, max(1, burst)
         self._clock, self._sleep = clock, sleep
         self._tokens, self._filled_at = float(self.burst), clock()
 
     def reserve(self) -> float:
-        """Takes a token, which may be a future one. Returns the seconds until the token is available."""
+        """Takes a token, even if none is available yet. Returns the seconds until the token is available."""
         if self.qps <= 0:
             return 0.0
         now = self._clock()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Victims of a plan: nominations first, then evictions; nominations reserve capacity until the unit is planned again.
+"""Carries out plans with victims: writes nominations first, then evicts the victims.
 
-If one eviction is refused, the rest of the plan is dropped. Watches start rounds without a pending unit: for stale
-gangs and for quotas above their runtime.
+Nominations reserve the capacity until a later round binds the preemptors. If one eviction is refused, the rest of the
+plan is dropped. `timed_rounds.py` starts rounds that no pending unit asks for: for stale and broken gangs, and for
+quotas above their runtime.
 
 Main types: `Evictor` (`evictor.py`): eviction plans; `EvictionCalls` (`eviction_calls.py`): API calls; `Nominations`
 (`nominations.py`): reserved capacity.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """API calls of a plan with victims: status patches, deletes and evictions, with retries.
 
-Every call names the uid of the pod, so that repeating it is safe. A victim that is already deleted counts as success. A
-refusal, the end of leadership, or an API server that stays unreachable drops the plan (`Dropped`). Sources:
-kube-parity.md 4.5 and 4.7, preemption.md 8.
+Every call names the uid of the pod, so that it can be repeated safely. A call for a victim that is already deleted
+counts as a success. The plan is dropped (`Dropped`) if the API server refuses a call or stays unreachable, or if
+leadership ends. Sources: kube-parity.md 4.5 and 4.7, preemption.md 8.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ TOO_MANY, NOT_FOUND, CONFLICT = 429, 404, 409
 
 
 Wanted = Callable[[], None]
-"""Called before each call that ends a pod, because earlier calls may have taken long; raises Dropped."""
+"""Check before each call that deletes or evicts a pod: raises Dropped if the plan needs the victim no longer. Earlier
+calls may have taken long."""
 
 
 class Dropped(Exception):
@@ -40,7 +41,7 @@ class Dropped(Exception):
 
 
 class EvictionCalls:
-    """Calls of all plans, at most `WORKERS` at a time."""
+    """Sends the calls of all plans, at most `WORKERS` at a time."""
 
     def __init__(self, context: Context, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._client, self._may_write, self._now = context.client, context.may_write, context.now
@@ -99,8 +100,8 @@ class EvictionCalls:
     ) -> Reply | None:
         """Sends a call up to `TRIES` times. Returns the reply; None if the pod is deleted or replaced already.
 
-        key: of the pod, for messages. victim: the pod if the call ends it, else None: a conflict (409) of another call
-        means that the pod was replaced. wanted: called before each try. Raises Dropped.
+        key: of the pod, for messages. victim: the pod if the call deletes or evicts it. None for a status patch: a
+        conflict (409) then means that the pod was replaced. wanted: called before each try. Raises Dropped.
         """
         backoff = Backoff(first_seconds=0.05, most_seconds=2.0)
         while True:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hands the victims of a unit's plan to the evictor, and queues the unit again when the evictions have begun.
 
-Victims are selected on a snapshot. If a victim changed since, or if capacity was freed that may make the victims
-unnecessary, the unit is planned once more instead. A dry run has no evictor: victims are only counted and logged.
+Victims are selected on a snapshot. The unit is planned once more, without evictions, if a victim has changed since, or
+if capacity was freed that may make the victims unnecessary. With `--dry-run` there is no evictor, and victims are only
+counted and logged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,9 +27,9 @@ class EvictionStarter:
         self._state, self._queue, self.evictor = context.state, context.queue, evictor
         self._references, self._decisions, self._metrics = context.references, decisions, context.metrics
         self._mode = context.settings.config.fairness.mode
-        """Mode of fair shares, which decides between which tenants capacity is reclaimed."""
+        """`fairness.mode`: decides between which tenants capacity is reclaimed."""
         self._said: dict[str, str] = {}
-        """Unit -> names of the victims that a dry run has logged."""
+        """Unit -> names of the victims that `--dry-run` has logged for it last."""
 
     def victims_unchanged(self, victims: Iterable[Eviction]) -> bool:
         """Returns True if all victims are still running on their nodes and are not terminating."""
@@ -41,15 +42,16 @@ class EvictionStarter:
         return True
 
     def may_need_no_victims(self, entry: Entry) -> bool:
-        """Returns True, once, if capacity was freed while victims were selected for a unit."""
+        """Returns True if capacity was freed while victims were selected for a unit. Returns True at most once per
+        entry."""
         if entry.replanned_for_capacity or not self._queue.has_missed(entry, CAPACITY_GAINED):
             return False
         entry.replanned_for_capacity = True
         return True
 
     def start(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction], entry: Entry | None) -> None:
-        """Starts the evictions for a unit. When its victims are terminating, the unit is queued again; the next round
-        finds that it waits for them. If the plan is dropped because of an error, the unit waits for its back-off.
+        """Starts the evictions for a unit. When its victims are terminating, the unit is queued again, and the next
+        round finds that it waits for the victims. If an error drops the plan, the unit waits for its back-off.
 
         entry: None for evictions without a preemptor, of a stale gang or of a quota above its runtime.
         """
@@ -60,7 +62,7 @@ class EvictionStarter:
             return
         self._decisions.evicts(plan, unit, dry_run=False)
         benefit = next((one for one in plan.benefits if one.unit == unit), None)
-        # a stale gang that is evicted is its own beneficiary
+        # for the eviction of a stale gang, the events on victims name the gang itself as beneficiary
         gains = benefit.beneficiary if benefit is not None else next((v.beneficiary for v in victims), None)
         placed = [one for one in plan.placements if one.unit == unit]
         going = frozenset(one.pod_key for one in plan.evictions)
@@ -100,7 +102,7 @@ class EvictionStarter:
         return frozenset(out)
 
     def _would_evict(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction]) -> None:
-        """Counts and logs the victims of a unit's plan in a dry run, once while they are the same."""
+        """Counts and logs the victims of a unit's plan under `--dry-run`, once as long as the victims stay the same."""
         names = ", ".join(f"{victim.pod_key} ({victim.rule})" for victim in victims)
         if self._said.get(unit) != names:
             self._said[unit] = names

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries out plans with victims: writes nominations first, then evicts the victims.
 
-Rule `priority` marks a victim with the condition DisruptionTarget and deletes it, as kube-scheduler does. All other
-rules use the eviction API. If that refuses one victim (429, a PodDisruptionBudget), the rest of the plan is dropped.
-Nothing is bound here. The members are planned again once the victims have ended. Until then their nominations reserve
-the capacity, at most for the longest grace period and a minute (`nominations.py`). Sources: kube-parity.md 4.5 and 4.7,
-preemption.md 4 and 8.
+A victim by the rule `priority` gets the condition DisruptionTarget and is deleted, as in kube-scheduler. Victims by all
+other rules are evicted with the eviction API. If the API refuses an eviction (429, a PodDisruptionBudget), the rest of
+the plan is dropped.
+
+This module binds nothing: the preemptors are planned again once the victims have ended. Until then their nominations
+reserve the capacity, at most for the longest grace period of a victim and a minute (`nominations.py`).
+Sources: kube-parity.md 4.5 and 4.7, preemption.md 4 and 8.
 """
 
 import asyncio
@@ -35,9 +37,10 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 """Interval of the checks for nominations that have ended."""
 CONFIRM_SECONDS = 30.0
-"""Maximum wait for the Binding of a victim that is still assumed."""
+"""Maximum time to wait until the watch shows the Binding of a victim that is still assumed."""
 _LOST = {"node": "a node of the plan was removed or changed"}
-"""What was lost of a plan (`PlanGround.lost`) -> its text in messages; other words are device families."""
+"""What a plan has lost (`PlanGround.lost`) -> its text in messages. A word that is not listed is the name of a device
+family."""
 OUTDATED = "capacity was freed while the plan was made"
 """Reason of a dropped plan that may not need its victims any more. Its unit is planned again without a back-off."""
 
@@ -50,22 +53,23 @@ class EvictionPlan:
     """Id of the preemptor's unit; empty for evictions of quotas above their runtime."""
     evictions: tuple[Eviction, ...]
     nominations: tuple[Placement, ...] = ()
-    """Members of the unit with their nodes; empty if no pod gains by the evictions."""
+    """Members of the unit with their nominated nodes; empty if the evictions are not for the benefit of a pod."""
     benefit: Benefit | None = None
     """Totals of the plan, for the condition of the members and the event; None without a preemptor."""
     beneficiary: ObjectReference | None = None
-    """Object that the events on victims name; None for none."""
+    """Object that the events on victims name as the cause, such as the preemptor; None if they name none."""
     capacity_changes: Callable[[], int] = lambda: 0
     """Returns a counter that increases when capacity is freed. If it changes while nominations are written, the plan is
-    dropped, because its victims may be unnecessary. A constant turns that check off."""
+    dropped, because its victims may be unnecessary. A function that returns a constant disables this check."""
     stale_reason: Callable[[], str] = lambda: ""
-    """Returns what was lost of the planned nodes and devices; empty for nothing. Cheap while they do not change."""
+    """Returns what the plan has lost: `node` or the name of a device family; empty if its nodes and devices are as
+    planned. Cheap while they do not change."""
     losers: frozenset[ShareQueue] = frozenset()
     """Quotas and users that lose capacity by the plan. They may not use that capacity before the unit does
     (preemption.md 4)."""
     nominated_now: frozenset[str] = frozenset()
-    """Nominated pods of other units of the same round. The plan was made with these pods in place, and may use capacity
-    of their victims."""
+    """Keys of pods that were nominated for other units of the same round. The plan counts these pods on their nodes, so
+    their nominations do not conflict with it."""
 
 
 Done = Callable[[EvictionPlan, str], None]
@@ -96,7 +100,7 @@ class Evictor:
         """Tasks that send evictions of plans, or clear void nominations."""
 
     def submit(self, plan: EvictionPlan, done: Done) -> None:
-        """Starts a plan. From now on its capacity is reserved, and its victims count as terminating."""
+        """Starts a plan. At once the capacity on its nodes is reserved, and its victims count as terminating."""
         now = self._now()
         for one in plan.nominations:
             self._state.foresee_nomination(one.pod_key, one.node, plan.losers)
@@ -105,7 +109,7 @@ class Evictor:
         begin(self._carry_out(plan, done), f"evictions for {plan.unit or 'quotas'}", self.open)
 
     async def run(self) -> None:
-        """Ends nominations in time, until cancelled. Evictions in progress are then cancelled, too."""
+        """Checks nominations periodically until cancelled. Cancelling also cancels evictions in progress."""
         self.nominations.restore()
         try:
             while True:
@@ -145,7 +149,7 @@ class Evictor:
             why = f"{type(error).__name__}: {error}"
         if gone:
             self._metrics.preemption_victims.observe(len(gone))
-        # a dropped plan gives back its nominations; otherwise they reserve the capacity until the unit is bound
+        # nominations of a dropped plan are cleared; otherwise they reserve the capacity until the unit is bound
         if why:
             before = f"; already evicted: {', '.join(sorted(gone))}" if gone else ""
             logger.warning("%s: preemption cancelled: %s%s", plan.unit, why, before)
@@ -189,9 +193,9 @@ class Evictor:
     async def _clear_less_important(self, plan: EvictionPlan) -> None:
         """Clears nominations of pods with a lower priority on the plan's nodes, because the plan uses their capacity.
 
-        Each affected unit is planned again as a whole. Not cleared are nominations of the same round (`nominated_now`),
-        and nominations with capacity that is closed to the plan's quotas and users: the plan does not use that
-        capacity.
+        Each affected unit is planned again as a whole. Two kinds of nominations are not cleared, because the plan does
+        not use their capacity: nominations of the same round (`nominated_now`), and nominations with capacity that is
+        closed to the plan's quotas and users.
         """
         if not plan.nominations:
             return
@@ -222,15 +226,16 @@ class Evictor:
     async def _evict_all(self, plan: EvictionPlan, gone: set[str], by_gang: dict[GangRef, list[Eviction]]) -> None:
         """Evicts all victims in parallel. Raises Dropped after the first refusal; later evictions are then not sent.
 
-        gone: gets the keys of victims that are evicted or have left by themselves. by_gang: gets gang -> its evictions.
+        gone: the keys of evicted victims, and of victims that left their nodes by themselves, are added. by_gang: for
+        each gang its evictions are added.
         """
         refused: list[str] = []
         keys = [one.pod_key for one in plan.nominations]
         waiting: list[PodInfo] = []
 
         def wanted() -> None:
-            # Raises Dropped if the plan's nodes or devices are lost, or if a member is not pending with its nomination
-            # any more. `waiting` has the members as last checked, so that the check costs nothing without a change.
+            # Raises Dropped if the plan has lost nodes or devices, or if a member is no longer pending with its
+            # nomination. `waiting` has the members as last checked: without a change the check costs nothing.
             if why := plan.stale_reason():
                 raise Dropped(_LOST.get(why, f"planned devices ({why}) are no longer available"))
             if len(waiting) < len(keys) or not all(map(is_, map(self._state.pod, keys), waiting)):
@@ -263,10 +268,10 @@ class Evictor:
             raise Dropped(refused[0])
 
     async def _evict(self, eviction: Eviction, wanted: Wanted) -> PodInfo | None:
-        """Evicts one victim, and returns it; None if it left its node by itself. Raises Dropped.
+        """Evicts one victim and returns it; None if the victim left its node by itself. Raises Dropped.
 
-        If the reply shows that the victim is removed already, its capacity is free at once. The watch would show that
-        up to half a second later with hundreds of victims.
+        If the reply shows that the victim does not exist any more, its capacity is freed at once. With hundreds of
+        victims the watch shows the deletion up to half a second later.
         """
         info = await self._confirmed(eviction)
         if info is None:
@@ -291,7 +296,7 @@ class Evictor:
                 return None
             if not self._state.assumed_node(eviction.pod_key):
                 if not info.node:
-                    # its Binding was not sent: the pod stays pending, after the unit that uses its capacity
+                    # its Binding was not sent: the pod stays pending, and the preemptors use the capacity
                     self._cancel_eviction(eviction)
                     return None
                 if info.node != eviction.node:

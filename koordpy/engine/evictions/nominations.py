@@ -2,9 +2,9 @@
 """Tracks nominations (status.nominatedNodeName) from the eviction of their victims until they end.
 
 A nomination reserves capacity on a node for a pod. It ends when the pod is bound, when the node cannot hold the pod any
-more, or at its time limit. In the cache a nomination begins as soon as it is decided, and ends as soon as it is cleared
-(`cache/expected_pods.py`); the API server follows once it can be reached. Nominations that an earlier process has
-written last `RESTORED_SECONDS`. Sources: kube-parity.md 4.5, preemption.md 4.
+more, or at its time limit. The cache has a nomination from the decision on, before it is written to the API server, and
+drops it before the write that clears it (`cache/expected_pods.py`). Nominations that an earlier process has written end
+after `RESTORED_SECONDS`. Sources: kube-parity.md 4.5, preemption.md 4.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from koordpy.reservations.reservation_ledger import frees_capacity
 logger = logging.getLogger(__name__)
 
 RESTORED_SECONDS = 90.0
-"""Time limit of the nominations of an earlier process."""
+"""Time limit of nominations that an earlier process has written, from the start of this process on."""
 
 Members = dict[str, Reservation]
 """Pod key -> reservation of each nominated member of a unit."""
@@ -41,7 +41,7 @@ class Nominations:
         self.reserved: dict[str, Members] = {}
         """Id of a unit -> reservations of its nominated members."""
         self._planned_again: set[str] = set()
-        """Ids of units that were woken once after their victims had ended."""
+        """Ids of units that were queued again after their victims had ended, so that this happens once."""
         self._clearing: dict[str, asyncio.Event] = {}
         """Key of a pod -> event that is set when the write that clears its nomination has ended."""
         self._uncleared: dict[str, str] = {}
@@ -65,13 +65,14 @@ class Nominations:
         self._planned_again.discard(unit)
 
     async def before_writing(self, key: str) -> None:
-        """Waits until an older write to the pod's nomination has ended, so that the new one is the last."""
+        """Waits until an older write to the pod's nomination has ended, so that the new write comes last."""
         if (cleared := self._clearing.get(key)) is not None:
             await cleared.wait()
         self._uncleared.pop(key, None)
 
     async def give_up(self, units: Iterable[str], pods: Iterable[PodInfo]) -> None:
-        """Clears nominations of units in favour of more important units. The units are planned again."""
+        """Clears the nominations of less important units, because a plan uses their capacity. These units are planned
+        again."""
         units = list(units)
         for unit in units:
             logger.info("%s: its nominations are cleared for a more important unit; planned again", unit)
@@ -81,7 +82,7 @@ class Nominations:
             self._queue.touch(unit, "NominationVoid")
 
     async def clear(self, pods: Iterable[PodInfo]) -> None:
-        """Clears nominations, here at once, and at the API server if it can be reached."""
+        """Clears nominations in the cache at once, then at the API server. Failed writes are repeated by `look`."""
 
         async def one(info: PodInfo) -> None:
             """Clears the nomination of one pod, after an earlier write to it has ended."""
@@ -105,7 +106,7 @@ class Nominations:
         self._queue.broadcast(Wake.CAPACITY_FREED, "NominationEnd")
 
     def restore(self) -> None:
-        """Records the nominations that an earlier process has made."""
+        """Records the nominations that an earlier process has written to pods."""
         until = self._clock() + RESTORED_SECONDS
         for info in self._state.nominated():
             if (unit := self._queue.unit_of.get(info.key)) is not None:
@@ -115,7 +116,7 @@ class Nominations:
         """Checks all nominations. Wakes units after their victims have ended; clears void and expired ones."""
         for unit, members in list(self.reserved.items()):
             if self.reserved.get(unit) is not members:
-                # cleared or replaced while nominations of another unit were cleared
+                # this unit's nominations were cleared or replaced while the loop cleared those of another unit
                 continue
             waiting = self._waiting(members)
             if not waiting:
@@ -142,8 +143,8 @@ class Nominations:
             await self.clear([info for info, uid in there if info is not None and info.uid == uid and info.pending])
 
     def refused(self, unit: str, pods: Iterable[PodInfo]) -> None:
-        """Clears the nominations of a unit that was planned again without success, except while its victims, or other
-        pods on the nominated nodes, are terminating. pods: members that stay pending."""
+        """Clears the nominations of a unit that was planned again without success. Keeps them while its victims, or
+        other pods on the nominated nodes, are terminating. pods: members that stay pending."""
         members = self.reserved.get(unit)
         if members is not None and self._has_victims(members):
             return
@@ -174,13 +175,13 @@ class Nominations:
         return False
 
     def _waiting(self, members: Members) -> list[PodInfo]:
-        """Returns the members that are nominated and not bound."""
+        """Returns the members that still have a nomination, which ends when the pod is bound."""
         pods = [self._state.pod(key) for key in members]
         return [info for info in pods if info is not None and info.nominated_node and info.uid == members[info.key].uid]
 
     def _terminating(self, members: Members, waiting: Iterable[PodInfo]) -> bool:
-        """Returns True if victims still exist. Victims of an earlier process are not known; then all terminating pods
-        on the nominated nodes count as victims."""
+        """Returns True if victims still exist. If an earlier process has evicted them, they are not known; then every
+        terminating pod on a nominated node counts as a victim."""
         if any(one.victims for one in members.values()):
             return self._has_victims(members)
         return any(self._state.leaving(info.nominated_node) for info in waiting)

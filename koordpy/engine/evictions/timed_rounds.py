@@ -2,13 +2,15 @@
 """Requests rounds that must run although no unit of the queue is due: for stale and broken gangs, and for quotas above
 runtime.
 
-A stale gang has lost bound members that it needs. The condition of its PodGroup says so at once. When its grace is
-over, a round tries to place the missing members; if that fails, it evicts the rest of the gang (preemption.md 7), or
-moves the gang (repair.md 4.3). A
-newly broken gang gets a round for its seats, even without a pending member (repair.md 4.4). For a
-quota that stays above its runtime, a round evicts pods even if no pod is pending (quota-fairness.md 5). The planner
-decides what is evicted; this module decides when, and notifies the writers of status. The start of a grace is read from
-the condition of the PodGroup (Stale) or of the quota (OverUsed), so that a new process continues the same grace.
+- Stale gangs have lost bound members that they need. Their PodGroup gets the condition Stale at once. After a grace
+  period, a round tries to place the missing members; if that fails, it evicts the rest of the gang (preemption.md 7),
+  or moves the gang (repair.md 4.3).
+- Broken gangs get a round that reserves their seats, even without a pending member (repair.md 4.4).
+- Quotas that stay above their runtime get a round that evicts pods of theirs (quota-fairness.md 5).
+
+The planner decides what is evicted. This module decides when a round runs, and notifies the writers of status. The
+start of a grace period is read from the condition of the PodGroup (Stale) or of the quota (OverUsed), so that a new
+process continues the same grace period.
 """
 
 import asyncio
@@ -26,14 +28,14 @@ from koordpy.preemption.search.stale_gangs import StaleState, stale_state
 from koordpy.report.repair_report import broken_gang
 
 AGAIN_SECONDS = 10.0
-"""Pause before the next round for a gang or quota that a round could not act on, for example because of a disruption
-budget."""
+"""Pause before the next round for a gang or quota for which a round could do nothing, for example because of a
+PodDisruptionBudget."""
 
 
 class StaleWatch:
     """Tracks stale and broken gangs. Owned by the event loop.
 
-    A gang with members on lost nodes is broken at once, but stale only when these pods are deleted (repair.md 4.1).
+    A gang with members on failed nodes is broken at once, but stale only when these pods are deleted (repair.md 4.1).
     """
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
@@ -52,11 +54,11 @@ class StaleWatch:
         self._stale: dict[GangRef, StaleState] = {}
         """Stale gang -> its state: missing members and grace."""
         self.due: dict[GangRef, float] = {}
-        """Stale gang -> time of the round that handles it, in seconds since the epoch."""
+        """Stale gang -> time of the round that handles it, in seconds since 1970."""
         self._said: dict[GangRef, str] = {}
-        """Stale gang -> start of its grace by its condition, as last read; empty if the condition is not True."""
+        """Stale gang -> start of its grace period as last read from condition Stale; empty if that is not True."""
         self._broken: dict[GangRef, GangRepair] = {}
-        """Broken gang -> what it lacks, without its seats."""
+        """Broken gang -> its missing members (`GangRepair`), without its seats."""
         self.unseated: dict[GangRef, None] = {}
         """Gangs that lack other members than in the last round, so that the next one must run for their seats."""
         self._seats: Mapping[str, KeptSeats] = {}
@@ -74,7 +76,7 @@ class StaleWatch:
         known = self._stale.keys() | self._broken.keys()
         suspects = [ref for ref in dirty if ref in known or any(pod.bound for pod in state.gangs.members(ref))]
         suspects = [ref for ref in suspects if ref in known or self._may_be_stale(ref)]
-        # the watch has delivered the condition, which has the start of the grace
+        # and gangs for which the watch has delivered another start of the grace period
         suspects += [ref for ref in self._stale if ref not in dirty and self._began(ref) != self._said[ref]]
         if not suspects:
             return
@@ -97,7 +99,7 @@ class StaleWatch:
             self._wake()
 
     def _breaks(self, ref: GangRef, snapshot: Snapshot) -> bool:
-        """Updates what a gang lacks, and since when; returns True if that changed."""
+        """Updates the missing members of a gang, and since when it is broken. Returns True if the members changed."""
         found, before = broken_gang(ref, snapshot, self._repair), self._broken.pop(ref, None)
         since = self._feeds.state.broken_since
         if found is None:
@@ -119,7 +121,7 @@ class StaleWatch:
                     listener(ref)
 
     def remind(self) -> None:
-        """Calls the listeners once for each gang when half of its grace is over."""
+        """Calls `half_over_listeners` for each stale gang once, when half of its grace period is over."""
         now = self._now()
         self._reminded &= self._stale.keys()
         for ref, found in self._stale.items():
@@ -135,8 +137,8 @@ class StaleWatch:
         return group is None or bound < group.spec.min_member
 
     def _began(self, ref: GangRef) -> str:
-        """Returns the start of a gang's grace (RFC 3339) by condition Stale of its PodGroup; empty if it is not
-        True."""
+        """Returns the start of a gang's grace period (RFC 3339), from condition Stale of its PodGroup; empty if the
+        condition is not True."""
         group = self._feeds.state.gangs.groups.get(ref.key) if ref.source is GangSource.GROUP else None
         said = condition_of(group.status.conditions, STALE) if group is not None else None
         return (said.last_transition_time or "") if said is not None and said.status == "True" else ""
@@ -146,7 +148,7 @@ class StaleWatch:
         return self._stale.get(ref)
 
     def repair(self, ref: GangRef) -> GangRepair | None:
-        """Returns what a broken gang lacks, with its seats of the last round; None if the gang is not broken."""
+        """Returns a broken gang's missing members, and its seats of the last round; None if the gang is not broken."""
         found, kept = self._broken.get(ref), self._seats.get(ref.key)
         if found is None or kept is None or kept.until <= self._now():
             return found
@@ -154,7 +156,7 @@ class StaleWatch:
 
     @property
     def seats(self) -> int:
-        """Number of missing members for which capacity was kept in the last round."""
+        """Number of missing members that have a seat since the last round."""
         found = filter(None, map(self.repair, self._broken))
         return sum(sum(one.seats.values()) for one in found)
 
@@ -168,8 +170,8 @@ class StaleWatch:
         return found.text(key) if found is not None else ""
 
     def take(self) -> list[str]:
-        """Returns the ids of the units with due gangs, for the round that begins now. Stale ones are due again after a
-        pause, in case the round cannot act on them."""
+        """Returns the ids of the units with due gangs, for the round that begins now. Stale gangs are due again after a
+        pause, in case the round can do nothing for them."""
         now = self._now()
         due = [ref for ref, at in self.due.items() if at <= now]
         for ref in due:
@@ -190,9 +192,9 @@ class OveruseWatch:
         self._seen: object = None
         """`ClusterState.quota_marks` at the last call of `look`."""
         self._due: dict[str, float] = {}
-        """Quota above its runtime -> time at which it is due, in seconds since the epoch."""
+        """Quota above its runtime -> time of the round that evicts its pods, in seconds since 1970."""
         self._held: dict[str, float] = {}
-        """Quota that a round ran for -> earliest time of the next round."""
+        """Quota for which a round ran -> earliest time of its next round, in seconds since 1970."""
 
     def look(self) -> None:
         """Finds the quotas above their runtime, if anything changed since the last call."""
@@ -227,14 +229,16 @@ class OveruseWatch:
 
 
 class LossWatch:
-    """Tracks when nodes are lost at the end of their grace (repair.md 4.1): their gangs are then broken, and pending
-    members may start elsewhere. Owned by the event loop."""
+    """Finds nodes that count as lost, because they have been unhealthy for their grace period (repair.md 4.1).
+
+    Gangs with members on a lost node are broken, and pending members may start elsewhere. Owned by the event loop.
+    """
 
     def __init__(self, context: Context) -> None:
         self._state, self._names, self._now = context.state, context.feeds.names, context.now
         self._feeds, self._queue = context.feeds, context.queue
         self._seen = context.now()
-        """Time up to which lost nodes were handled, in seconds since the epoch."""
+        """Time up to which lost nodes were handled, in seconds since 1970."""
 
     def look(self) -> None:
         """Reports the gangs with members that were lost, or became live again, since the last call."""
@@ -246,7 +250,7 @@ class LossWatch:
                 listener(ref)
 
     def next_due(self) -> float | None:
-        """Returns when the next node is lost, in seconds since the epoch; None for none."""
+        """Returns when the next node will count as lost, in seconds since 1970; None if no node is unhealthy."""
         return self._state.nodes.next_loss(self._seen)
 
     def take(self) -> list[str]:
@@ -265,13 +269,13 @@ class HurtWatch:
     evict`. Owned by the event loop."""
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
-        """wake: called when such a gang was found."""
+        """wake: called when a gang with unhealthy devices was found."""
         self._state, self._names, self._now, self._wake = context.state, context.feeds.names, context.now, wake
         self._due: dict[GangRef, float] = {}
-        """Gang with such members -> time of its next round, in seconds since the epoch."""
+        """Gang with members on unhealthy devices -> time of its next round, in seconds since 1970."""
 
     def look(self) -> None:
-        """Finds the gangs."""
+        """Updates the gangs with members that use unhealthy devices."""
         views = (book.view() for book in self._state.families.values() if not book.is_idle)
         pods = (self._state.pod(key) for view in views for key in view.sick_holders)
         hurt = {pod.gang for pod in pods if pod is not None and pod.gang is not None and pod.bound}
@@ -284,8 +288,8 @@ class HurtWatch:
         return min(self._due.values(), default=None)
 
     def take(self) -> list[str]:
-        """Returns the ids of the units with due gangs, for the round that begins now. They are due again after a
-        pause, in case the round cannot act on them."""
+        """Returns the ids of the units with due gangs, for the round that begins now. The gangs are due again after a
+        pause, in case the round can do nothing for them."""
         now = self._now()
         due = [ref for ref, at in self._due.items() if at <= now]
         self._due |= dict.fromkeys(due, now + AGAIN_SECONDS)
@@ -293,8 +297,10 @@ class HurtWatch:
 
 
 class Watches:
-    """Rounds without a due unit: for stale gangs, hurt members, lost nodes, and quotas above their runtime. A dry run
-    has none but for lost nodes, because it evicts nothing."""
+    """All watches: stale and broken gangs, members on unhealthy devices, lost nodes, quotas above their runtime.
+
+    With `--dry-run` only lost nodes start rounds, because nothing is evicted.
+    """
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         """wake: called when a round may have become due."""
@@ -321,7 +327,7 @@ class Watches:
             await asyncio.sleep(self._interval)
 
     def next_due(self) -> float | None:
-        """Returns the time of the next such round, in seconds since the epoch; None for none."""
+        """Returns the time of the next round that a watch needs, in seconds since 1970; None for none."""
         dues = [self.lost.next_due()]
         if self.stale is not None:
             dues.append(self.stale.next_due())
@@ -332,7 +338,7 @@ class Watches:
         return min((due for due in dues if due is not None), default=None)
 
     def due(self) -> bool:
-        """Returns True if such a round is due now."""
+        """Returns True if a watch needs a round now."""
         due = self.next_due()
         return due is not None and due <= self._now()
 

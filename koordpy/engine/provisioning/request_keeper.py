@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the ProvisioningRequests on the API server equal to what the rounds ask for (repair.md 3.3).
+"""Creates and deletes ProvisioningRequests, so that exactly the units that need nodes have a request (repair.md 3.3).
 
-`planned` records which units a round decided, and which of them ask. `look`, every second, compares them with the
-existing requests and creates or deletes requests. A request of a unit that no round of this process has decided is
-left alone, so a new leader deletes nothing too early.
+`planned` records which units a round has decided, and which of them need nodes. Every second, `look` compares these
+units with the existing requests, and creates or deletes requests. If no round of this process has decided a unit yet,
+its request is left alone, so that a new leader deletes no request too early.
 """
 
 import asyncio
@@ -35,16 +35,16 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 """Interval of the comparison, in seconds."""
 LONGEST_PAUSE = 60.0
-"""Longest pause in seconds after consecutive failed writes for a unit."""
+"""Longest pause between writes for a unit that fail again and again, in seconds."""
 
 
 @dataclass(slots=True)
 class _Want:
-    """A unit that asks for nodes."""
+    """A unit that needs nodes."""
 
     wanted: WantedNodes
     since: float
-    """Clock time since which it asks without a break."""
+    """Clock time since which every round has found that the unit needs nodes."""
 
 
 class RequestKeeper:
@@ -57,21 +57,21 @@ class RequestKeeper:
         self._writes = RequestWrites(context.client, context.may_write)
         self._news = RequestNews(context)
         self._wants: dict[str, _Want] = {}
-        """Names of a unit's gangs (`WantedNodes.title`) -> the unit."""
+        """Title of a unit, the names of its gangs (`WantedNodes.title`) -> the unit."""
         self._not_asking: set[str] = set()
-        """Gangs that a round of this process decided and that do not ask for nodes."""
+        """Gangs that need no nodes, as decided by a round of this process."""
         self._undecided: set[str] = set()
-        """Gangs for which the last round could not decide whether they ask for nodes."""
+        """Gangs for which the last round could not decide whether they need nodes."""
         self._failures = Counter[str]()
         """Title -> consecutive failures of its writes."""
         self._not_before: dict[str, float] = {}
-        """Title -> clock time before which nothing is written for it."""
+        """Title -> clock time before which nothing is written for the unit, because writes have failed."""
         self._warned = False
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 
     def planned(self, plan: RoundPlan) -> None:
-        """Records the units that a round decided."""
+        """Records which units a round has decided, and which of them need nodes."""
         if self._settings.mode == "off":
             return
         asked = {one.unit: one for one in plan.wanted_nodes}
@@ -141,7 +141,11 @@ class RequestKeeper:
         self._news.forget({one.metadata.uid for one in requests})
 
     def _end_of(self, request: ProvisioningRequest) -> str:
-        """Returns why a request of a unit that does not ask is deleted: `used` or `dropped`. Empty if it is kept."""
+        """Returns why the request of a unit that is not known to need nodes is deleted; empty if it is kept.
+
+        `used`: no member is pending any more. `dropped`: all pods have ended, or a round decided that no nodes are
+        needed.
+        """
         gangs = unit_of(request).split(",")
         members = [pod for gang in gangs for pod in self._members(gang)]
         pending = [pod for pod in members if not pod.pod.spec.node_name and not pod.finished]
@@ -163,10 +167,10 @@ class RequestKeeper:
         return group or (of_pod(oldest_pod(members)) if members else None)
 
     async def _settle(self, wanted: WantedNodes, state: RequestState, resource: Resource) -> None:
-        """Creates the next request of a unit if it is due, and deletes those that do not count any more.
+        """Creates the next request of a unit if it is due, and deletes the requests that it replaces.
 
-        A failed request is deleted after its successor was created, because it is the memory of the attempts. A first
-        attempt has the name of the requests that it replaces, so these are deleted before.
+        A failed request is deleted after the next attempt was created, because its name stores the number of attempts.
+        A first attempt has the same name as the requests that it replaces, so these are deleted before it is created.
         """
         if state.phase is not RequestPhase.WANTED:
             gone = () if state.phase is RequestPhase.QUEUED and state.attempt > 1 else state.delete
@@ -193,7 +197,7 @@ class RequestKeeper:
             await self._delete(request, "dropped" if self._news.is_alive(request) else "", resource)
 
     async def _delete(self, request: ProvisioningRequest, outcome: str, resource: Resource) -> None:
-        """Deletes a request. outcome: for the metric; empty if it was counted when it failed."""
+        """Deletes a request. outcome: label of the metric; empty if the request was counted when it failed."""
         if await self._writes.delete(request, resource):
             self._state.delete(ProvisioningRequest, f"{request.metadata.namespace}/{request.metadata.name}")
             self._queue.broadcast(Wake.NODE_OPENED, "ProvisioningRequest")
@@ -201,7 +205,8 @@ class RequestKeeper:
                 self._news.count(outcome)
 
     async def _try(self, title: str, writes: Coroutine[Any, Any, None]) -> None:
-        """Runs writes for one unit; after an error the unit waits, twice as long after each."""
+        """Runs the writes of one unit. After an error nothing is written for the unit for a while; the pause doubles
+        with each error."""
         try:
             await writes
             self._failures.pop(title, None)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports changes of ProvisioningRequests by events on the PodGroup and metrics, and retries their units.
+"""Reports changes of ProvisioningRequests: as events on the PodGroup and in metrics (repair.md 3.3).
 
-Source: repair.md 3.3.
+A change of a request also makes its unit due in the queue.
 """
 
 from koordpy.api.custom_objects import ProvisioningRequest
@@ -16,12 +16,13 @@ from koordpy.plan.wanted_nodes import WantedNodes
 from koordpy.provisioning.request_states import EXPIRED, FAILED, REVOKED, RequestPhase, RequestState, failure
 
 _OUTCOMES = {FAILED: "failed", REVOKED: "revoked", EXPIRED: "expired"}
-"""Type of the condition of a failure -> outcome of the request, for the metric."""
+"""Type of a request's condition that means failure -> outcome of the request, as label of the metric."""
 _FAILED = (RequestPhase.BACK_OFF, RequestPhase.GIVEN_UP)
 
 
 class RequestNews:
-    """Remembers by uid what was reported. Does not report states that a new leader finds at its first comparison."""
+    """Reports each change of a request once. States that a new leader finds at its first comparison are not reported,
+    because an earlier leader has reported them."""
 
     def __init__(self, context: Context) -> None:
         self._announcer, self._metrics, self._queue = context.announcer, context.metrics, context.queue
@@ -56,15 +57,15 @@ class RequestNews:
         self._tell(PROVISIONING_REQUESTED, owner, text)
 
     def is_alive(self, request: ProvisioningRequest) -> bool:
-        """Returns True for a request of which no failure was counted."""
+        """Returns True if no failure of the request was reported."""
         return self._told.get(request.metadata.uid) not in _FAILED
 
     def count(self, outcome: str) -> None:
-        """Counts the end of a request."""
+        """Counts the end of a request. outcome: label of the metric."""
         self._metrics.provisioning.labels(outcome).inc()
 
     def forget(self, uids: set[str]) -> None:
-        """Forgets requests that do not exist any more. uids: of the existing ones."""
+        """Forgets requests that do not exist any more. uids: of all existing requests."""
         self._told = {uid: phase for uid, phase in self._told.items() if uid in uids}
 
     def _tell(self, reason: str, owner: ObjectReference | None, note: str) -> None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes ProvisioningRequests and their PodTemplates: create and delete (repair.md 3.2).
 
-PodTemplates are created before the request, so that the autoscaler finds them. Names follow from the gang and the
-attempt, so a new leader finds the objects of one that stopped between two writes: an existing template is used again if
-it is equal, and replaced if not. Only objects with koordpy's annotation are changed.
+PodTemplates are created before the request, so that the autoscaler finds them. The names of all objects are computed
+from the gang and the number of the attempt. So a new leader finds the templates that an earlier leader created before
+it stopped: it uses a template again if it is equal, and replaces it otherwise. Only objects with koordpy's annotation
+are changed.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ _NOT_COPIED = ("nodeName", "ephemeralContainers")
 
 
 class NotOursError(Exception):
-    """Another program has an object of the name."""
+    """An object of the name exists, and another program has created it."""
 
 
 class RequestWrites:
@@ -38,8 +39,8 @@ class RequestWrites:
     ) -> ProvisioningRequest | None:
         """Creates the templates and the request of an attempt; returns the request.
 
-        None if a pod does not exist any more, or if this process does not lead any more. owner: the object with which
-        the new objects are deleted. Raises NotOursError if a name is in use.
+        Returns None if a pod does not exist any more, or if this process does not lead any more. owner: owner reference
+        of the new objects. Raises NotOursError if another program uses one of the names.
         """
         meta = {
             "namespace": wanted.namespace,
@@ -135,7 +136,7 @@ class RequestWrites:
         return True
 
     async def _delete(self, path: str, uid: str) -> None:
-        """Deletes an object; one that is gone, or was replaced, is left alone."""
+        """Deletes the object with this uid. Does nothing if it does not exist any more."""
         try:
             await self._client.delete(path, uid=uid)
         except ApiError as error:
@@ -144,7 +145,8 @@ class RequestWrites:
 
 
 def _covers(known: Any, wanted: Any) -> bool:
-    """Returns True if an object has all fields of another one: the API server adds defaults."""
+    """Returns True if `known` has all fields of `wanted`. Further fields are allowed, because the API server adds
+    defaults."""
     if isinstance(wanted, dict):
         return isinstance(known, dict) and all(_covers(known.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the status of Devices: which pods use which GPUs, and faults in the matrices of GPU links.
 
-A node's agent writes the spec of its Device, and the conditions that it can judge. The scheduler writes the conditions
-AsymmetricLink and TopologyMalformed, because it is the one that reads the matrices. Both use server-side apply with
-different field managers, so that each changes only the conditions that it owns. Sources: vocabulary.md 3,
-gpu-topology.md 1.
+A node's agent writes the spec of its Device, and conditions about the hardware. The scheduler writes the conditions
+AsymmetricLink and TopologyMalformed, because only the scheduler interprets the matrices. Agent and scheduler use
+server-side apply with different field managers, so that each changes only the conditions that it owns.
+Sources: vocabulary.md 3, gpu-topology.md 1.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,13 +20,14 @@ from koordpy.engine.status.status_patches import condition_body, merged_conditio
 
 ASYMMETRIC, MALFORMED = "AsymmetricLink", "TopologyMalformed"
 _REASONS = {ASYMMETRIC: ("DirectionsDiffer", "DirectionsAgree"), MALFORMED: ("MatrixUnreadable", "MatrixReadable")}
-"""Type -> (reason if it is True, reason if it is not True any more). Other writers use other reasons."""
+"""Type of a condition -> (reason while it is True, reason when it becomes False). Other writers use other reasons."""
 
 
 def device_conditions(device: Device, faults: Sequence[tuple[str, str]]) -> list[Condition]:
     """Returns the conditions that the scheduler writes: True for current faults, False for faults that have ended.
 
-    faults: (type of condition, text). A condition of another writer is left unchanged while there is no fault.
+    faults: (type of condition, message). If another writer has set such a condition, it is left unchanged while there
+    is no fault.
     """
     out = []
     for type, (wrong, right) in _REASONS.items():
@@ -40,7 +41,8 @@ def device_conditions(device: Device, faults: Sequence[tuple[str, str]]) -> list
 
 
 def device_allocations(state: ClusterState, name: str) -> list[DeviceAllocation]:
-    """Returns the known GPUs of each pod on a node; pods that the watch does not show on the node yet are left out."""
+    """Returns the GPUs of each pod on a node, without pods that are only assumed on the node, and without pods with
+    unknown GPUs."""
     entries = []
     for key, minors in sorted(gpu_book(state).minors_held(name).items(), key=lambda one: natural_key(one[0])):
         info = state.pod(key)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends Kubernetes events (events.k8s.io/v1), best effort: a bounded queue, a rate limit, and Bindings first.
+"""Sends Kubernetes events (events.k8s.io/v1) with a bounded queue and a rate limit, after pending Bindings.
 
-Equal events are counted in a series: the first one creates an Event object, and repetitions patch its count at most
+Equal events are counted in a series: the first event creates an Event object, and repetitions patch its count at most
 every six minutes, as client-go does. Events beyond the limits are dropped and counted. Source: kube-parity.md 4.6.
 """
 
@@ -38,9 +38,9 @@ SERIES_REFRESH_SECONDS = 360.0
 HOLD_SECONDS = 5.0
 """Maximum delay of an event while more urgent writes are pending."""
 HOLD_STEP_SECONDS = 0.05
-"""Interval of the checks whether such writes are still pending."""
+"""Interval at which a delayed event checks whether more urgent writes are still pending."""
 SERIES_KEPT = 8192
-"""Maximum number of remembered series, the latest ones."""
+"""Maximum number of remembered series; the least recent ones are forgotten."""
 QUEUE_LENGTH = 8192
 """Maximum number of queued series."""
 WARNINGS_A_MINUTE = 25
@@ -72,7 +72,7 @@ def of_object(resource: Resource, meta: ObjectMeta | Names) -> ObjectReference:
 
 
 class _Key(NamedTuple):
-    """Identity of a series: equal events are counted in one series."""
+    """Identity of a series: events with equal fields are counted in one series."""
 
     regarding: ObjectReference
     related: ObjectReference | None
@@ -138,7 +138,7 @@ class _Line(asyncio.Queue[_Key]):
 class EventRecorder:
     """Accepts events at any time; `run()` sends them. Events beyond the queue's limit are dropped and counted.
 
-    Its rate limit is separate from the client's, so that events never delay a Binding.
+    The recorder's rate limit is separate from the client's, so that events never delay a Binding.
     """
 
     def __init__(
@@ -155,17 +155,17 @@ class EventRecorder:
     ) -> None:
         """controller: the schedulerName; the reporting instance is `schedulerName-hostname`. busy: returns True if
         Bindings or conditions are pending, which are sent first. on_lost: called with the reason if an event is not
-        sent: queue_full, too_many (of one object) or failed."""
+        sent: queue_full, too_many (warnings about one object), or failed."""
         self._busy, self._on_lost = busy, on_lost
         self.sent = 0
-        """Number of accepted writes."""
+        """Number of writes that the API server accepted."""
         self._client, self._clock, self._now = client, clock, now
         self._controller = controller
         self._instance = f"{controller}-{socket.gethostname()}"[:128]
         self._bucket = TokenBucket(qps, burst)
         self._queue = _Line(QUEUE_LENGTH)
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
-        """Identity -> series, the latest last."""
+        """Identity -> series; the series with the latest event is last."""
         self._warned = Lately(WARNINGS_A_MINUTE)
 
     def record(
@@ -216,13 +216,13 @@ class EventRecorder:
     def forget(self, there: Callable[[Hashable], bool]) -> None:
         """Forgets series that have ended, and series of deleted objects.
 
-        there: returns True if an object exists. Unsent warnings of a deleted object are dropped; events about actions
-        on it are still sent.
+        there: returns True if an object exists. Unsent warnings about a deleted object are dropped; unsent events about
+        actions on it are still sent.
         """
         ended = self._clock() - SERIES_REFRESH_SECONDS
         self._warned.forget(there, self._clock())
         for key, series in list(self._series.items()):
-            # told: every event of the series was sent; vain: a warning that no user needs once its object is deleted
+            # told: every event of the series was sent; vain: a warning, useless once its object is deleted
             told = not series.queued and series.count == series.sent_count
             vain = key.type == "Warning" and key.action in ("Scheduling", "Validating")
             if (told and series.sent_at < ended) or ((told or vain) and not there(key.regarding)):
@@ -231,7 +231,8 @@ class EventRecorder:
     # -- implementation -----------------------------------------------------------------------------------------------
 
     def _queue_if_due(self, key: _Key, series: _Series) -> None:
-        """Queues a series, unless it is queued already or was sent a short time ago. A full queue drops an event."""
+        """Queues a series, unless it is queued already or was sent a short time ago. If the queue is full, an event is
+        dropped."""
         if series.queued or self._clock() - series.sent_at < SERIES_REFRESH_SECONDS:
             return
         if self._queue.full():
@@ -240,7 +241,7 @@ class EventRecorder:
             if (left := self._series.get(lost)) is not None:
                 left.queued = False
                 if left.sent_count == 0:
-                    # no event of the series is on the server: the next equal event begins a new series
+                    # the series was never sent, so it is forgotten: the next equal event begins a new series
                     del self._series[lost]
             if lost is key:
                 return
@@ -260,7 +261,7 @@ class EventRecorder:
                 if (series := self._series.get(key)) is not None and series.queued:
                     await self._wait_for_bindings(series)
                     await self._send(key, series)
-            except Exception as error:  # an event is never worth more than a line in the log
+            except Exception as error:  # any failure to send an event is only logged
                 self._on_lost("failed")
                 known = isinstance(error, ApiError | Unreachable)
                 logger.debug(

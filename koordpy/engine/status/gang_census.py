@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts gangs by status, origin and gate for the gauges of /metrics: all gangs with a pending or bound member.
+"""Counts gangs by status, origin and gate for the gauges of /metrics. Counted are gangs with a pending or bound member.
 
-A gang with its minimum bound is recognized by its pods. For any other gang the reason of the last round that tried it
-is remembered here (`hear`).
+Whether a gang has its minimum bound is counted from its pods. For other gangs, `hear` remembers the status that the
+last round has reported.
 """
 
 from collections import Counter
@@ -13,7 +13,8 @@ from koordpy.plan.round_plan import GangReport, GangStatus
 from koordpy.pods.gang_refs import GangRef, GangSource
 
 REFUSED = (GangStatus.UNSCHEDULABLE, GangStatus.DEGRADED, GangStatus.INVALID)
-"""Statuses of a gang that a round has refused. Incomplete is none of them: its pods are not created yet."""
+"""Statuses of a gang that a round has refused. Not Incomplete: a gang with that status lacks pods, and no round has
+refused it."""
 
 
 ORIGINS = {GangSource.GROUP: "podgroup", GangSource.UPSTREAM: "upstream", GangSource.NAMED: "named"}
@@ -25,11 +26,11 @@ class GangCounts:
     """Numbers of gangs."""
 
     by_status: Counter[GangStatus]
-    """Status -> number of gangs. A gang that no round has refused, and that has not its minimum, is Incomplete."""
+    """Status -> number of gangs. A gang without its minimum bound that no round has refused counts as Incomplete."""
     by_origin: Counter[str]
     """Source -> number of gangs: podgroup, upstream, volcano, named, kueue, workload, labels."""
     gated: Counter[str]
-    """What a gang waits for before it is tried (members, owner, unreadable) -> number of gangs."""
+    """Gate that blocks a gang, by the words of `Census._gate` (members, owner, unreadable) -> number of gangs."""
     degraded: dict[GangRef, int]
     """Half-bound gang -> number of members that it lacks to its minimum."""
 
@@ -40,7 +41,7 @@ class Census:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._refused: dict[GangRef, GangStatus] = {}
-        """Gang that the last round which tried it has refused -> its status in `REFUSED`."""
+        """Gang that was refused by the last round that tried it -> its status, one of `REFUSED`."""
 
     def hear(self, report: GangReport) -> None:
         """Records the report of a round on a gang."""
@@ -77,8 +78,8 @@ class Census:
         return GangCounts(statuses, origins, gated, degraded)
 
     def _has_lost(self, ref: GangRef) -> bool:
-        """Returns False for a half-bound gang of a workload that has lost no member, because its pods start one by
-        one."""
+        """Returns True if a half-bound gang counts as degraded. False for a gang of a workload that has lost no member
+        yet, because its pods may start one by one."""
         derived = self._state.gangs.derived.get(ref)
         return derived is None or not derived.by_workload or derived.has_lost_members
 
@@ -88,9 +89,9 @@ class Census:
         return derived.source if derived is not None else ORIGINS.get(ref.source, "workload")
 
     def _gate(self, ref: GangRef, waiting: int, need: int) -> str:
-        """Returns what a gang without bound members waits for before it is tried; empty if nothing blocks it.
+        """Returns the gate that blocks a gang without bound members; empty if none does.
 
-        `owner`: its workload is not known yet, or is about to delete the pending pods (suspended). `unreadable`: a
+        `owner`: the gang's workload is not known yet, or is suspended and will delete the pending pods. `unreadable`: a
         setting is invalid. `members`: pods are missing.
         """
         derived = self._state.gangs.derived.get(ref)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Emits the events of gangs: start, refusal, evictions and losses of members. Base class of their status writers.
 
-The event is about the PodGroup of the gang. A gang without a PodGroup is reported to its workload, or to the controller
-of its pods (such as a Job), because its owner looks there; without a controller to its oldest pod. Only the permission
-for events is needed for that, and such a gang has no status. Losses of members, the end of a loss, and evictions are
-reported to both the PodGroup and the workload, because alerts show the first, and owners look at the second.
+The event is about the PodGroup of the gang. For a gang without a PodGroup it is about the first of these that exists:
+its workload, the controller of its pods (such as a Job), its oldest pod. Such a gang has no status, and koordpy needs
+no permission to write the workload. Losses of members, the end of a loss, and evictions are reported on both the
+PodGroup and the workload, because alerts show PodGroups, and users look at their workloads.
 """
 
 import abc
@@ -33,19 +33,19 @@ class GangWriter(Reconciler):
     """Reports gangs of one source, by `namespace/name`, and marks them for an update of their status."""
 
     source: GangSource
-    """Gangs of all other sources are ignored."""
+    """Source of the gangs that this writer reports; it ignores all other gangs."""
 
     def __init__(self, context: Context, stale: StaleWatch | None = None) -> None:
         """stale: state of gangs that have lost members; None if another writer reports losses of this source."""
         super().__init__(context)
         self._started: dict[str, frozenset[str]] = {}
-        """Gang with a reported start -> owners of that run's pods."""
+        """Gang with a reported start -> owners of its pods at that start."""
         self._reports: dict[str, GangReport] = {}
         """Gang -> its report of the last round, if its status depends on it."""
         self._refusals: dict[str, tuple[str, str]] = {}
         """Gang -> reason and message of the last warning event."""
         self._degraded: set[str] = set()
-        """Gangs that are degraded and were reported so."""
+        """Gangs that have lost members, and for which this was reported."""
         self._losses = stale
         if stale is not None:
             stale.changed_listeners.append(self._loss_changed)
@@ -58,8 +58,8 @@ class GangWriter(Reconciler):
             self.mark(ref.key)
 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
-        """Called with the report of a round that tried a gang. waiting_seconds: waiting time that the gang's owner has
-        set, after which its status says so."""
+        """Called with the report of a round that tried a gang. waiting_seconds: the gang's waiting time; after it the
+        status has the reason WaitingTimeExceeded."""
         if report.source is self.source:
             self._record_report(report, waiting_seconds)
             self.mark(report.name)
@@ -75,13 +75,14 @@ class GangWriter(Reconciler):
         run, told = self._context.state.gangs.gang(report.ref).run.owners, self._started.get(report.name, frozenset())
         self._started[report.name] = run
         if run.isdisjoint(told):
-            # related is the owner, so that the start of the next Job is a different event
+            # the event names the owner as related object: so the start of the next Job is not counted in this series
             owner = self._context.references.owner(report.ref)
             related = owner if owner != about else None
             self._context.announcer.tell(GANG_SCHEDULED, about, scheduled_note(report), related)
 
     def take_over(self) -> None:
-        """Called when this process becomes the leader. Gangs that run already were reported by the last leader."""
+        """Called when this process becomes the leader. Marks running gangs as reported, because the previous leader has
+        reported them."""
         state = self._context.state
         for ref, _, need in state.gangs.tallies():
             if ref.source is self.source and (state.gangs.gang(ref).runs(need) or self._was_reported_degraded(ref)):
@@ -107,7 +108,7 @@ class GangWriter(Reconciler):
                 self._report_to_both(ref, GANG_REPAIRED, f"{count_noun(number, 'member')} bound or Succeeded")
 
     def _grace_half_over(self, ref: GangRef) -> None:
-        """Called when half of the grace of a stale gang is over: warns again, with the remaining time."""
+        """Called when half of a stale gang's grace period is over: warns again, with the remaining time."""
         if ref.source is self.source and self._losses is not None and (found := self._losses.state(ref)) is not None:
             self._report_to_both(ref, GANG_DEGRADED, found.warning(ref.key, self._context.now()))
 
@@ -138,7 +139,7 @@ class GangWriter(Reconciler):
         return
 
     def _begins(self, keys: Iterable[str]) -> None:
-        """Forgets the start of gangs of which no member is bound any more, so that the next start is reported."""
+        """Forgets the start of gangs that have no bound member any more, so that their next start is reported."""
         for key in self._started.keys() & set(keys):
             if not self._context.state.gangs.gang(GangRef.from_key(key, self.source)).present_in_run:
                 del self._started[key]
@@ -191,7 +192,7 @@ class NamedGangTeller(GangWriter):
             return
         derived = self._context.state.gangs.derived.get(report.ref)
         if derived is not None and derived.is_awaited:
-            return  # expected: the workload's controller has not created all pods yet
+            return  # not worth an event: the workload's controller is still creating pods
         waits = report.status is not GangStatus.INVALID
         of_workload = f"; {report.origin}" if waits and report.source is GangSource.WORKLOAD else ""
         self._refused(report.name, report.status.value, f"{report.message}{of_workload}")

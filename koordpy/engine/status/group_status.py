@@ -5,8 +5,8 @@ Phases are those of the coscheduling plugin: Pending (members are missing), Sche
 Failed. There are four conditions:
 - Scheduled is True while the minimum is bound or has Succeeded. A gang that is not placed within its waiting time gets
   the reason WaitingTimeExceeded; it is still tried (gang-network.md 2.9).
-- Stale is True while members are lost that the gang needs.
-- Degraded is True while the gang is broken; it says what is missing and where it can go.
+- Stale is True while the gang is stale: it needs members that it has lost.
+- Degraded is True while the gang is broken; its message says which members are missing and where they have capacity.
 - DisruptionTarget is True from an eviction by koordpy until the minimum is bound again.
 """
 
@@ -37,7 +37,7 @@ from koordpy.pods.pod_info import PodInfo
 TIMED_OUT = "WaitingTimeExceeded"
 """Reason of Scheduled=False after the waiting time."""
 WHOLE, DISBANDED = "MinimumMet", "NoneBound"
-"""Reasons with which the condition Stale becomes False: the gang has its minimum again, or no bound member any more."""
+"""Reasons with which the condition Stale becomes False: the gang has its minimum again; it has no bound member left."""
 REPAIRED = "Repaired"
 """Reason with which the condition Degraded becomes False."""
 COUNTS = ("scheduled", "running", "succeeded", "departed", "failed")
@@ -49,8 +49,8 @@ MADE_AGAIN_SECONDS = 600.0
 
 
 def counts_of(gang: Members) -> dict[str, int]:
-    """Returns the counts of a PodGroup's status. A member that has Succeeded counts as scheduled. Terminating members
-    of an earlier run do not count."""
+    """Returns the counts of a PodGroup's status by field name (`COUNTS`). A member that has Succeeded counts as
+    scheduled. Terminating members of an earlier run are not counted."""
     bound = [pod for pod in gang.bound if pod.pod.spec.node_name and pod.controller in gang.run.owners]
     return {
         "scheduled": len(bound) + gang.succeeded,
@@ -62,10 +62,10 @@ def counts_of(gang: Members) -> dict[str, int]:
 
 
 def phase_of(gang: Members, counts: Mapping[str, int], *, need: int, now: float) -> str:
-    """Returns the phase of a gang. counts: by `counts_of`. need: minimum. now: seconds since the epoch.
+    """Returns the phase of a gang. counts: by `counts_of`. need: minMember. now: seconds since 1970.
 
-    The phase is Failed only if the failed pods were needed and will not be replaced. Pods that were evicted or are
-    being deleted do not count as failed, and no pod does while its controller may recreate it.
+    The phase is Failed only if the gang needs the failed pods and they will not be replaced. A pod does not count as
+    failed if it was evicted or is being deleted, or while its controller may recreate it.
     """
     running, succeeded, live = counts["running"], counts["succeeded"], len(gang.members)
     if succeeded >= need and not live:
@@ -82,13 +82,13 @@ def phase_of(gang: Members, counts: Mapping[str, int], *, need: int, now: float)
 
 
 def made_again_until(gang: Members) -> float:
-    """Returns the time until which failed pods may be recreated, in seconds since the epoch; 0 without a controller."""
+    """Returns the time until which failed pods may be recreated, in seconds since 1970; 0 if none will be."""
     ends = [max(to_ended_member(pod).ended_at, pod.created) for pod in _failures(gang) if pod.controller]
     return max(ends) + MADE_AGAIN_SECONDS if ends else 0.0
 
 
 def _failures(gang: Members) -> list[PodInfo]:
-    """Returns the pods that failed by themselves."""
+    """Returns the failed pods of a gang, without pods that were evicted, preempted or deleted."""
     return [pod for pod in gang.failed if not _ended_from_outside(pod)]
 
 
@@ -113,15 +113,15 @@ def group_status(
     """Returns the whole status of a PodGroup.
 
     report: the gang's report of the last round; None before the first. waiting_seconds: the gang's waiting time. stale:
-    the message for a gang that has lost members that it needs; else empty. repair: what the gang lacks; None if it is
-    not broken. evicted: reason and message of the last eviction of members by koordpy; empty for none. now: seconds
-    since the epoch.
+    message for condition Stale; empty if the gang is not stale. repair: the missing members of a broken gang; None if
+    the gang is not broken. evicted: reason and message of the last eviction of members by koordpy; two empty texts for
+    none. now: seconds since 1970.
     """
     before, need = group.status, max(1, group.spec.min_member)
     counts = counts_of(gang)
     phase = phase_of(gang, counts, need=need, now=now)
     if not gang.pods and before.phase in ENDED:
-        # its pods were deleted after the end
+        # the gang has ended and its pods were deleted: phase and counts stay
         phase, counts = before.phase, {name: getattr(before, name) for name in COUNTS}
     started = before.schedule_start_time or ""
     if not started and report is not None and report.status is not GangStatus.INCOMPLETE:
@@ -146,9 +146,9 @@ def group_status(
 def _occupied(group: PodGroup, gang: Members) -> tuple[str, str]:
     """Returns the values of occupiedBy and occupiedByUid.
 
-    The first lists `namespace/name` of the owners of the pods. The second lists the uids of the controllers of the
-    present run, so that a later process knows which run the counts are about. It is empty if pods have several
-    controllers that did not run together. Without a run both keep their values.
+    occupiedBy: `namespace/name` of the pods' owners. occupiedByUid: uids of the controllers of the current run, so that
+    a later process knows to which run the counts belong. It is empty if the pods have several controllers that did not
+    run at the same time. While the gang has no pods, both keep their values.
     """
     owners = {
         f"{pod.namespace}/{owner.name}"
@@ -207,18 +207,18 @@ def _scheduled(
 
 
 def waits_since(started: str, gang: Members) -> float:
-    """Returns the time since which the pending members wait, in seconds since the epoch.
+    """Returns the time since which the pending members wait, in seconds since 1970.
 
-    started: scheduleStartTime. If all pending members were created later, because the gang runs again, their creation
-    counts.
+    started: scheduleStartTime. If the gang runs again, so that all pending members were created later, it is the time
+    of their creation.
     """
     return max(seconds(started), min((pod.created for pod in gang.pending), default=0.0))
 
 
 def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
-    """Returns the condition Stale; None if it stays as it is. text: message if members are lost; empty otherwise.
+    """Returns the condition Stale; None if it stays as it is. text: its message; empty if the gang is not stale.
 
-    The grace begins with the lastTransitionTime of the condition (preemption.md 7).
+    The grace period begins at the lastTransitionTime of the condition (preemption.md 7).
     """
     old = condition_of(group.status.conditions, STALE)
     if text:
@@ -260,8 +260,8 @@ def _disruption(group: PodGroup, evicted: tuple[str, str], *, met: bool) -> Cond
 
 
 def differ_in_numbers_only(said: PodGroupStatus, wanted: PodGroupStatus) -> bool:
-    """Returns True if two statuses differ in numbers of messages only. Numbers of a quota refusal count as a change,
-    because the quota's team acts on them."""
+    """Returns True if two statuses differ only in numbers within messages. In the message of a quota refusal, changed
+    numbers count as a difference, because the quota's team acts on them."""
     if replace(wanted, conditions=[]) != replace(said, conditions=[]):
         return False
     for condition in wanted.conditions:

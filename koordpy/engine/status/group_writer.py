@@ -47,11 +47,11 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         self._evicted: dict[str, tuple[str, str]] = {}
         """Gang -> reason and message of the last eviction of members by koordpy."""
         self._made_again: dict[str, float] = {}
-        """Gang with failed pods -> time until which controllers may recreate them, in seconds since the epoch."""
+        """Gang with failed pods -> time until which controllers may recreate them, in seconds since 1970."""
 
     async def flush(self) -> None:
-        """Processes marked PodGroups. Updates the stale state first, so that a loss of members causes one write and not
-        two."""
+        """Processes marked PodGroups. Updates the state of stale gangs first, so that a loss of members causes one
+        write and not two."""
         if self._context.may_write():
             self._stale.look()
         await super().flush()
@@ -86,8 +86,8 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             self._refused(report.name, report.status.value, report.message)
 
     def _overdue(self) -> Iterable[str]:
-        """Returns gangs of which the waiting time has ended, or the time in which failed pods may be recreated: their
-        status changes without an event."""
+        """Returns gangs with a status that changes only by time: their waiting time has ended, or the time in which
+        failed pods may be recreated."""
         now = self._context.now()
         for key, until in list(self._made_again.items()):
             if now >= until:
@@ -133,7 +133,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             self._made_again[key] = until
         evicted = self._evicted.get(key, ("", ""))
         if len(gang.live) + gang.succeeded >= obj.spec.min_member:
-            # a later loss of members is not caused by this eviction
+            # the gang is complete again: this eviction is not the cause of a later loss of members
             self._evicted.pop(key, None)
         report, waits = self._verdicts.get(key, (None, inf))
         stale, repair = self._stale.text(key), self._stale.repair(GangRef.from_key(key))
@@ -142,7 +142,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
     _differ_in_numbers_only = staticmethod(differ_in_numbers_only)
 
     def _written(self, key: str, said: PodGroupStatus, wanted: PodGroupStatus) -> None:
-        """Emits an event when the waiting time has ended, which no round reports."""
+        """Emits the event for the end of the waiting time, because no round reports it."""
         before, after = (condition_of(status.conditions, SCHEDULED) for status in (said, wanted))
         if after is not None and after.reason == TIMED_OUT and (before is None or before.reason != TIMED_OUT):
             self._refused(key, TIMED_OUT, after.message)

@@ -2,12 +2,12 @@
 """Writes the condition PodScheduled=False of pending pods, as seldom as possible (kube-parity.md 4.5).
 
 A round's verdict on a pod (reason and message) is patched only if it differs from the pod's condition. If the messages
-differ in numbers only, the patch waits for 30 s. The reason NotReadyForScheduling is written once it has held for 5 s:
-by then most gangs have all their members. So a thousand unschedulable pods in an idle cluster cause one patch
-each. A FailedScheduling event follows each patch.
+differ only in numbers, the patch is delayed by 30 s. The reason NotReadyForScheduling is written only after 5 s,
+because by then most gangs have all their members. A FailedScheduling event follows each patch. As a result, each
+unschedulable pod in an idle cluster is patched once.
 
-A pod has one patch in flight at a time; otherwise an older one could arrive last. Changes of the condition by other
-writers remain until the pod gets a new verdict.
+A pod has at most one patch in flight, because otherwise an older patch could arrive last. Changes of the condition by
+other writers remain until the pod gets a new verdict.
 """
 
 import asyncio
@@ -53,12 +53,13 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
         self._verdicts: dict[str, _Verdict] = {}
         """Pod key -> its latest verdict, until that is written."""
         self.news = asyncio.Event()
-        """Set while a verdict is due and waits only for its turn."""
+        """Set while a verdict is due and not written yet."""
 
     def tell(self, pending: PendingPod, info: PodInfo) -> None:
         """Accepts a verdict on a pending pod. Drops the pod's earlier verdict if that is not written yet.
 
-        Marks the pod for a write now, or later for the reason NotReadyForScheduling and for a change of numbers only.
+        Marks the pod for a write now. The write is delayed if the reason is NotReadyForScheduling, or if only numbers
+        have changed.
         """
         # known: the condition as last written or seen
         key, said = pending.pod_key, (pending.written_reason.value, pending.message)
@@ -75,7 +76,7 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
             due = now + hold
         waiting = self._verdicts.get(key)
         if waiting is not None and waiting.uid == info.uid:
-            since = waiting.since  # delayed from its first difference, not from its last
+            since = waiting.since  # the delay is counted from the first difference on
             due = min(due, self._marked.get(key, due))
         self._verdicts[key] = _Verdict(info.uid, said, since)
         self.mark(key, due)
@@ -88,8 +89,8 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
         self._marked.pop(key, None)
 
     def forget(self, there: object) -> None:
-        """Forgets writes of pods that were deleted before the reply arrived. there: not used, because old writes of all
-        pods are dropped."""
+        """Forgets old writes, so that pods that were deleted before the reply arrived leave no record. there: not used,
+        because old writes of all pods are dropped."""
         self._writes.forget_old()
 
     async def _pause(self) -> None:
@@ -100,7 +101,7 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
         self.news.clear()
 
     async def _look(self, key: str) -> bool:
-        """As `StatusWriter._look`; a verdict that arrived during the write is processed without a pause."""
+        """Does the same as `StatusWriter._look`. A verdict that arrived during the write is written without a pause."""
         looked = await super()._look(key)
         if key in self._marked:
             self.news.set()
@@ -119,14 +120,14 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
         return self._verdicts[key].said
 
     async def _send(self, obj: Pod, resource: Resource, wanted: Said, there: Said) -> bool:
-        """Patches the condition, whatever the pod has now. Returns False if the pod is deleted or changes
-        repeatedly."""
+        """Patches the condition, even if the pod in the cache has it already. Returns False if the pod is deleted, or
+        if other writers keep changing it."""
         assert wanted is not None
         now, (reason, message) = self._context.now(), wanted
         status = pod_unschedulable(obj, reason=reason, message=message, now=now, force=True)
         if await patch_status(self._context.client, resource, obj.metadata, status, kind="strategic"):
             return True
-        # deleted, which the watch will show, or changed by other writers repeatedly
+        # the pod is deleted, which the watch will show, or other writers keep changing it
         self._marked.setdefault(obj.key, self._context.clock() + RETRY_SECONDS)
         return False
 

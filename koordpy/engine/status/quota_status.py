@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the status of ElasticQuotas: used, request, runtime, and the conditions Valid and OverUsed.
 
-There is at most one write per second and quota, and only on change (quota-fairness.md 6 and 7). Assumed pods count, so
-that the amounts are those that the next round decides by.
+A quota is written at most once a second, and only if its status has changed (quota-fairness.md 6 and 7). Assumed pods
+are included, so that the status has the same amounts that the next round uses.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from koordpy.quota.quota_owners import QuotaFault
 from koordpy.quota.quota_tree import OVER_USED
 
 VALID = "Valid"
-"""Type of the condition that is False if a quota contradicts itself or the tree, with all faults in its message."""
+"""Type of the condition that is False if a quota contradicts itself or the quota tree. Its message lists all faults."""
 
 
 def quota_status(
@@ -29,7 +29,7 @@ def quota_status(
 ) -> ElasticQuotaStatus:
     """Returns the whole status of an ElasticQuota.
 
-    amounts: of the quota; None if the quota is not honoured, because of a fault or its namespace.
+    amounts: of the quota; None if the quota has no effect, because of a fault or its namespace.
     """
     found = amounts or QuotaAmounts(quota.metadata.name, {}, {}, {})
     conditions = merged_conditions(quota.status.conditions, [_valid(quota, faults), _over_used(quota, found)], now=now)
@@ -71,7 +71,7 @@ class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
         self._marks: object = None
         """`ClusterState.quota_marks` when `_amounts` was computed."""
         self._amounts: dict[str, QuotaAmounts | None] = {}
-        """Key of an ElasticQuota -> its amounts; None for a quota that is not honoured."""
+        """Key of an ElasticQuota -> its amounts; None for a quota without effect."""
         self._faults: dict[str, list[QuotaFault]] = {}
         """Key of an ElasticQuota -> its faults; only of quotas with faults."""
 
@@ -101,6 +101,7 @@ class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
 
 
 def _counted_as(key: str, quota: ElasticQuota, quotas: Quotas) -> str:
-    """Returns the quota name that an object's amounts have; empty if another object of the name takes effect."""
+    """Returns the name under which the quota tree counts an ElasticQuota; empty if another object of this name takes
+    effect."""
     name = quota.metadata.name
     return name if key in quotas.tree.objects or name in keys.BUILT_IN_QUOTAS else ""

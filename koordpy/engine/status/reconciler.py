@@ -2,9 +2,9 @@
 """Base classes of the writers of status: a level-triggered reconciler, as in Kubernetes controllers.
 
 A change only marks an object. Once per interval, `_render` computes the wanted status of each marked object from the
-current cache, and a difference to the API server's status is patched. So many changes within an interval cause one
-write, and a lost write is repeated. The last write of this process counts as the current status until the watch shows
-it, and the object stays marked until then.
+cache, and the status is patched if it differs from that on the API server. So any number of changes within an interval
+causes one write, and a lost write is repeated. Until the watch shows the last write of this process, that write counts
+as the current status, and the object stays marked.
 
 `Reconciler` marks and processes objects. `StatusWriter` adds the comparison and the write. `WholeStatusWriter` writes
 custom resources of which this process owns the whole status.
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 Seen = TypeVar("Seen", bound=Any)
 """Type of the objects of a kind."""
 Said = TypeVar("Said")
-"""Type of the part of a status that a writer compares and writes: "the status" in this module."""
+"""Type of the part of a status that a writer compares and writes. This module calls that part "the status"."""
 
 TRUSTED_SECONDS = 10.0
 """Seconds for which the last write of this process takes precedence over the watch."""
@@ -48,12 +48,12 @@ class Reconciler(abc.ABC):
 
     def __init__(self, context: Context) -> None:
         self.sent = 0
-        """Number of accepted writes."""
+        """Number of writes that the API server accepted."""
         self._context = context
         self._marked: dict[str, float] = {}
         """Key of a marked object -> clock time before which it is not processed."""
         self.under_way: set[str] = set()
-        """Keys of objects that are processed now, or that wait for their turn."""
+        """Keys of objects that the current flush processes, or will process."""
         self._gate = Turnstile(self.most_at_a_time)
 
     def mark(self, key: str, due: float = 0.0) -> None:
@@ -115,7 +115,8 @@ class Reconciler(abc.ABC):
             self.under_way.discard(key)
 
     def _overdue(self) -> Iterable[str]:
-        """Returns objects that must be processed without a mark, for example because of the time."""
+        """Returns objects that must be processed although they are not marked, for example because a time limit has
+        passed."""
         return ()
 
     def _begins(self, keys: Iterable[str]) -> None:
@@ -160,7 +161,8 @@ class LastWrites(Generic[Said]):
         self._known.pop(key, None)
 
     def forget_old(self) -> None:
-        """Forgets writes that are not needed any more; a reply may arrive after the deletion of its object."""
+        """Forgets writes that are older than `keep`. A reply may arrive after its object was deleted, so `forget` is
+        not enough."""
         while self._known and self._clock() - next(iter(self._known.values()))[2] > self._keep:
             self._known.popitem(last=False)
 
@@ -176,9 +178,10 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         super().__init__(context)
         keep = inf if self.keeps_foreign_changes else max(TRUSTED_SECONDS, context.settings.wobble_hold_seconds)
         self._writes: LastWrites[Said] = LastWrites(context.clock, keep)
-        """The last write of each object; never forgotten by time if changes of other writers are to remain."""
+        """The last write of each object. With `keeps_foreign_changes` it is remembered without a time limit."""
         self._unsure: set[str] = set()
-        """Keys of objects with a last write of unknown outcome: the status is then written in any case."""
+        """Keys of objects with a last write of unknown outcome: their status is written even if it does not
+        differ."""
 
     async def _look(self, key: str) -> bool:
         """Writes the status of one object if it differs. Returns False if the object must be processed again."""
@@ -186,7 +189,7 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         if found is None:
             self._forget(key)
             return True
-        # seen: by the watch. there: current, with our last write. said: what the wanted status is compared with.
+        # seen: status by the watch. there: current status, with our last write. said: status to compare `wanted` with.
         obj, resource = found
         uid, seen, there = obj.metadata.uid, self._read(obj), self._current(key, obj)
         last, age = self._writes.last(key, uid)
@@ -196,13 +199,13 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
             return True
         wanted = self._storable(rendered, self._context.absent(resource))
         if wanted == said and key not in self._unsure:
-            # not confirmed, or overwritten by an earlier write that arrived late: processed until the watch shows it
+            # the watch does not show our write yet, or shows an earlier write that arrived late: process it again
             return self.keeps_foreign_changes or seen == wanted
         if self._differ_in_numbers_only(said, wanted) and age < self._context.settings.wobble_hold_seconds:
             return False
         try:
             if not await self._send(obj, resource, wanted, there):
-                return False  # deleted, which the watch will show, or changed by other writers repeatedly
+                return False  # the object is deleted, which the watch will show, or other writers keep changing it
         except (ApiError, Unreachable) as error:
             if not self._context.client.complained(error, "patch", f"{resource.name}/status"):
                 logger.warning("%s %s: its status was not written: %s", resource.kind, key, error)
@@ -216,7 +219,7 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         return True
 
     def _current(self, key: str, obj: Seen) -> Said:
-        """Returns the current status: this writer's last write while it is recent, else that of the watch."""
+        """Returns the current status: this writer's last write while it is recent, else the status by the watch."""
         last, age = self._writes.last(key, obj.metadata.uid)
         return last if last is not None and age < TRUSTED_SECONDS else self._read(obj)
 
@@ -246,7 +249,7 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         return wanted
 
     def _differ_in_numbers_only(self, said: Said, wanted: Said) -> bool:
-        """Returns True if two statuses differ in numbers of messages only, so that the write may wait."""
+        """Returns True if two statuses differ only in numbers within messages, so that the write may be delayed."""
         return False
 
     @abc.abstractmethod

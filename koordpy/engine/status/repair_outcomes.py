@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts how repairs of broken gangs end: `koordpy_repairs_total` and `koordpy_gang_repair_seconds` (repair.md 4.3).
 
-A gang is repaired when it has its minimum again with a member that was bound after the loss. If its lost nodes return
-instead, koordpy has not repaired it, and it is not counted. Evictions of a gang's own members count at once: a move to
-other nodes, or the end of a stale gang.
+A gang is repaired when it has its minimum again, and at least one member was bound after the loss. If its lost nodes
+return instead, koordpy has not repaired the gang, and no repair is counted. If koordpy evicts the gang's own members,
+the outcome is counted at once: a move to other nodes, or the end of a stale gang.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,17 +32,17 @@ class _Repair:
     """A broken gang."""
 
     since: float
-    """Time of the loss, in seconds since the epoch."""
+    """Time of the loss, in seconds since 1970."""
     known: frozenset[str]
-    """uids of the members with a node when the loss was found."""
+    """uids of the members that were bound when the loss was found."""
     evicted: bool = False
     """True if another pod was evicted for the gang."""
 
 
 def degraded_since(state: ClusterState, ref: GangRef) -> float | None:
-    """Returns when a gang lost its members, in seconds since the epoch; None if it is not known.
+    """Returns when a gang lost its members, in seconds since 1970; None if it is not known.
 
-    The conditions of its PodGroup come first, because they continue over a change of the leader.
+    The time in the conditions of its PodGroup has precedence, because it survives a change of the leader.
     """
     group = state.gangs.groups.get(ref.key) if ref.source is GangSource.GROUP else None
     conditions = group.status.conditions if group is not None else []
@@ -76,7 +76,7 @@ class RepairOutcomes:
         self._metrics.repair_seconds.observe(max(0.0, self._now() - ended.since))
 
     def _with_nodes(self, ref: GangRef) -> frozenset[str]:
-        """Returns the uids of a gang's bound members, on lost nodes, too."""
+        """Returns the uids of a gang's bound members, including members on lost nodes."""
         return frozenset(pod.uid for pod in self._state.gangs.members(ref) if pod.node)
 
     def victim_evicted(self, eviction: Eviction) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines the Kubernetes events of the scheduler, and finds the objects that they are about (kube-parity.md 4.6).
 
-`EVENTS` has type and action of each reason. `Announcer` records events. `References` finds kind, name and uid of an
-object on the API server from a pod, a gang or a name. `event_recorder.py` sends the events.
+`EVENTS` has the type and action for each reason of an event. `Announcer` records events. `References` finds the object
+that an event is about (kind, name and uid) for a pod, a gang or a name. `event_recorder.py` sends the events.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,15 +33,15 @@ SCHEDULED, FAILED = "Scheduled", "FailedScheduling"
 NODE_BACKED_OFF, NODE_GIVEN_BACK = "NodeBackedOff", "NodeGivenBack"
 PROVISIONING_REQUESTED, PROVISIONED, PROVISIONING_FAILED = "ProvisioningRequested", "Provisioned", "ProvisioningFailed"
 FOREIGN = "ForeignBinding"
-"""Another process binds pods of our scheduler names."""
+"""Reason of an event about the Lease: another process binds pods of our scheduler names."""
 ROOM_MADE, LEADS, UNREADABLE, INVALID = "RoomMade", "LeaderElection", "UnreadableObject", "InvalidAnnotation"
 # ROOM_MADE: the victims of a plan are evicted; LEADS: this process became leader; INVALID: a setting has no effect
 INVALID_SPEC = "InvalidSpec"
 """Reason of an event about an ElasticQuota that contradicts itself, such as min above max."""
 CONDITIONS_PENDING = "BindingConditionsPending"
-"""The devices of a pod's claims are allocated, and not ready yet."""
+"""Reason of an event about a pod: the devices of its claims are allocated, but not ready yet."""
 FEATURE_DISABLED = "FeatureDisabled"
-"""The API server dropped a field of a claim."""
+"""Reason of an event about a resource claim: the API server dropped one of its fields, because a gate is off."""
 EVENTS: Mapping[str, tuple[EventType, str]] = {
     SCHEDULED: ("Normal", "Binding"),
     FAILED: ("Warning", "Scheduling"),
@@ -69,12 +69,12 @@ EVENTS: Mapping[str, tuple[EventType, str]] = {
 }
 """Reason of an event -> (type, action)."""
 RECLAIMED: tuple[EventType, str] = "Normal", "Reclaiming"
-"""Type and action of events with a reason that is not in `EVENTS`: evictions by a rule other than priority."""
+"""Type and action of events with a reason that is not in `EVENTS`: evictions by a rule other than `priority`."""
 
 
 class Announcer:
-    """Passes events to the recorder of their scheduler name. Without recorders (dry run) it only counts invalid
-    objects.
+    """Passes events to the recorder of their scheduler name. With `--dry-run` there are no recorders, and only invalid
+    objects are counted.
 
     An event about a pod is reported under the pod's scheduler name, any other event under the first one.
     """
@@ -86,7 +86,7 @@ class Announcer:
         self._default = next(iter(recorders.values()), None)
 
     def tell_wrong(self, about: ObjectReference, text: str) -> None:
-        """Reports a setting that cannot be read or has no effect. text: key or field, and what is wrong with it."""
+        """Reports a setting that is invalid or has no effect. text: key or field, and what is wrong with it."""
         of_spec = about.kind == "ElasticQuota" and text.startswith("spec.")
         self.tell(INVALID_SPEC if of_spec else INVALID, about, text)
 
@@ -111,7 +111,7 @@ def _known(resource: Resource | None, obj: Any) -> ObjectReference | None:
 
 
 def _titled(title: Head | None) -> ObjectReference | None:
-    """Returns the reference of a workload; None for none, and for one that is known by name only."""
+    """Returns the reference of a workload. None if there is no workload, or if only its name is known."""
     if title is None or not title.uid:
         return None
     return ObjectReference(title.api_version, title.kind, title.name, title.namespace, title.uid)
@@ -123,7 +123,8 @@ class References:
     def __init__(self, feeds: Feeds) -> None:
         self._feeds, self._state = feeds, feeds.state
         self._titled: tuple[object, dict[tuple[str, str], Head]] = None, {}
-        """Gangs derived from workloads (to detect changes), and their workloads by kind and `namespace/name`."""
+        """Cache: the gangs that were derived from workloads when it was filled, and their workloads by kind and
+        `namespace/name`."""
 
     def pod_group(self, key: str) -> ObjectReference | None:
         """Returns a PodGroup of coscheduling by `namespace/name`; None if it does not exist."""
@@ -145,9 +146,9 @@ class References:
         return workload or self.owner(ref) or next((of_pod(pod) for pod in self._oldest_first(ref)), None)
 
     def workload_of(self, ref: GangRef) -> ObjectReference | None:
-        """Returns the topmost workload of a gang's pods, for any source of the gang, else their controller.
+        """Returns the topmost workload of a gang's pods, else their controller; None if no pod has a controller.
 
-        None if no pod has a controller.
+        The gang may have any source.
         """
         derived, book = self._state.gangs.derived.get(ref), self._state.workloads
         if derived is not None and (title := _titled(derived.title)) is not None:
@@ -158,7 +159,8 @@ class References:
         return None
 
     def owner(self, ref: GangRef) -> ObjectReference | None:
-        """Returns the controller, such as a Job, of the oldest pod of a gang that has one; None for none."""
+        """Returns the controller, such as a Job, of the gang's oldest pod that has a controller; None if no pod has
+        one."""
         owners = (pod.pod.metadata.controller for pod in self._oldest_first(ref))
         found = next(filter(None, owners), None)
         if found is None:
@@ -172,7 +174,8 @@ class References:
         return sorted(gang.members or gang.pods, key=lambda pod: (pod.created, natural_key(pod.name)))
 
     def beneficiary(self, name: str) -> ObjectReference | None:
-        """Returns a beneficiary by name: a plain pod, a PodGroup, else the workload or oldest pod of a gang."""
+        """Returns the object for which pods are evicted, by name: a plain pod, a PodGroup, or else the workload or
+        oldest pod of a gang."""
         info = self._state.pod(name)
         if info is not None:
             return of_pod(info)
@@ -206,7 +209,7 @@ class References:
         return self.workload(kind, key)
 
     def workload(self, kind: str, key: str) -> ObjectReference | None:
-        """Returns a workload with gangs by its kind and `namespace/name`; None if it has none."""
+        """Returns a workload by its kind and `namespace/name`; None if no gang is derived from it."""
         gangs = self._state.gangs.derived
         if self._titled[0] is not gangs:  # cached, because one round may have many warnings
             titles = [gang.title for gang in gangs.values() if gang.title is not None]

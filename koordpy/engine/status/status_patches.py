@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the bodies of status patches, and sends them (kube-parity.md 4.5).
 
-There are three kinds of patches. A strategic merge changes single conditions of built-in types. A merge patch of a
-custom resource must contain the whole list of conditions. Server-side apply changes only the fields of one manager.
-Bodies are built without I/O, so that tests and dry runs can inspect them.
+There are three kinds of patches. A strategic merge patch changes single conditions of built-in types. A merge patch of
+a custom resource must contain the whole list of conditions. Server-side apply changes only the fields that the field
+manager owns. Bodies are built without I/O, so that tests can inspect them.
 """
 
 import re
@@ -39,7 +39,7 @@ def differs_in_numbers(old: str, new: str) -> bool:
 
 
 def condition_patch(old: Condition | None, new: Condition, *, now: float, force: bool = False) -> dict[str, Any] | None:
-    """Returns the fields of a condition for a merge by type; None if status, reason and message are unchanged.
+    """Returns the fields of a condition for a strategic merge; None if status, reason and message are unchanged.
 
     lastTransitionTime is included only if the status changes; otherwise the merge keeps the old time. force: True if
     `old` may be out of date, so that the condition is written in any case.
@@ -85,9 +85,9 @@ async def patch_status(
     """Writes fields of an object's status; a None value removes a field. Raises as the client does.
 
     Returns False if the object does not exist any more, or if another writer kept changing it (409). meta: metadata of
-    the object. kind: `strategic` merges conditions by type, for built-in types. `apply` leaves fields of other
-    managers. Both write only to the object with this uid, so that an object created again under the name does not get
-    the status of its predecessor. `merge` does not check the uid.
+    the object. kind: `strategic` merges conditions by type, for built-in types. `apply` does not change fields of other
+    managers. Both check the uid, so that an object created again under the name does not get the status of its
+    predecessor. `merge` does not check the uid.
     """
     body: dict[str, Any] = {"status": status}
     if kind == "strategic":

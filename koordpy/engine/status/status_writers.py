@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creates and runs all writers of status: for pods, gangs of each source, quotas and Devices. A dry run has none."""
+"""Creates and runs all writers of status: for pods, gangs of each source, quotas and Devices. `--dry-run` has none."""
 
 import asyncio
 import contextlib

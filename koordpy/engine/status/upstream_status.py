@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the condition of scheduling.k8s.io PodGroups, which says whether their minimum was ever scheduled.
 
-PodGroupInitiallyScheduled is True once minCount pods have a node (one pod with the basic policy); True is final. Until
-then it is False with the reason of the gang's pending pods (repair.md 1.2), once the group was tried. v1alpha2 names
-the condition PodGroupScheduled, so groups of that version get both names. A controller may create such a PodGroup by
-default for pods that are in another gang; then the condition follows that gang. Sources: KEP-4671, KEP-5832.
+PodGroupInitiallyScheduled becomes True when minCount pods have a node (with the basic policy: one pod), and stays True.
+Before that, once a round has tried the group, it is False with the reason of the gang's pending pods (repair.md 1.2).
+v1alpha2 names the condition PodGroupScheduled, so groups of that version get the condition under both names. A
+controller may create such a PodGroup by default, for pods that koordpy counts in another gang; then the condition shows
+the state of that gang. Sources: KEP-4671, KEP-5832.
 """
 
 from typing import Any
@@ -44,10 +45,10 @@ def condition(status: str, reason: str, message: str) -> Condition:
 def wanted_condition(
     group: UpstreamPodGroup, members: Members, report: GangReport | None, minimum: int = 0
 ) -> Condition | None:
-    """Returns the wanted condition; None if it stays as it is. Once it is True, it always stays.
+    """Returns the wanted condition; None if it stays as it is. A condition that is True stays.
 
-    members, report: of the gang that has the pods of the group. minimum: minimum of that gang, used if the group states
-    none because a controller created it by default.
+    members, report: of the gang that has the pods of the group. minimum: minMember of that gang, used if the group was
+    created by default and so states no minimum.
     """
     old = condition_of(group.status.conditions, CONDITION)
     if old is not None and old.status == "True":

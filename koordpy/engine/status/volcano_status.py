@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the status of Volcano PodGroups: phase, counts, and a condition on the minimum.
 
-Volcano's controllers read this status, and koordpy replaces Volcano's scheduler. It is written to groups with at least
-one pod of our scheduler names. With `gangs.volcano: take`, groups without a phase or with phase Pending get phase
-Inqueue, because some controllers create their pods only then. Changes by other writers remain until our status changes.
-Source: workloads.md 9.
+Volcano's controllers read this status, which Volcano's scheduler would otherwise write. It is written to groups with at
+least one pod of our scheduler names. With `gangs.volcano: take`, groups without a phase or with phase Pending get the
+phase Inqueue, because some controllers create pods only after that. A change by another writer remains until koordpy
+has another status to write. Source: workloads.md 9.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,10 +36,10 @@ COUNTS = ("running", "succeeded", "failed")
 
 @dataclass(frozen=True, slots=True)
 class VolcanoStatus:
-    """The parts of a status that are written. reason and message are those of the condition; empty for none."""
+    """The written parts of a status. reason, message: of the condition that is True; empty if none is."""
 
     phase: str
-    """Empty if the status has none yet."""
+    """Phase of the group; empty if the status has none yet."""
     running: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -50,10 +50,10 @@ class VolcanoStatus:
 
 
 def wanted_status(least: int, pods: Sequence[WorkloadPod], report: GangReport | None) -> VolcanoStatus:
-    """Returns the status of a group.
+    """Returns the wanted status of a group.
 
     least: minMember of the group. pods: its pods, at least one. report: of the last round that tried the gang; None if
-    none has, or if it was scheduled since.
+    no round has tried it, or if it was scheduled since.
     """
     least = max(1, least)
     succeeded, failed = sum(one.succeeded for one in pods), sum(one.failed for one in pods)
@@ -90,7 +90,8 @@ def patch_of(
 ) -> dict[str, Any]:
     """Returns the changed fields of a status as a merge patch; empty if nothing changed. now: seconds since the epoch.
 
-    A merge patch replaces lists. So the patch also contains the `conditions` of other writers, as they are.
+    conditions: all current conditions. The patch contains those of other writers unchanged, because a merge patch
+    replaces whole lists.
     """
     patch: dict[str, Any] = {
         name: getattr(wanted, name) for name in ("phase", *COUNTS) if getattr(wanted, name) != getattr(there, name)
@@ -108,7 +109,7 @@ def patch_of(
 def _set_false(condition: Mapping[str, Any], now: float) -> Mapping[str, Any]:
     """Returns the condition with status False if its type is one of `OURS`, else unchanged.
 
-    At most one condition of `OURS` is True. condition: of another type than the one that is set to True.
+    Called for the conditions that are not set to True, so that at most one condition of `OURS` is True.
     """
     if condition.get("type") not in OURS or condition.get("status") == "False":
         return condition
@@ -131,8 +132,7 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
             self.mark(key)
 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
-        """Records the report of a round on a gang of a Volcano PodGroup. Gangs that are derived from a workload object
-        have no PodGroup to write."""
+        """Records the report of a round, if the gang is that of a Volcano PodGroup."""
         derived = self._context.state.gangs.derived.get(report.ref)
         if derived is not None and not derived.by_workload:
             key = _group_of(report.ref)
@@ -185,5 +185,5 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
 
 
 def _group_of(ref: GangRef) -> str:
-    """Returns `namespace/name` of the PodGroup of a gang, which may be one task of the group."""
+    """Returns `namespace/name` of the PodGroup of a gang. The gang may be the pods of one task of the PodGroup."""
     return f"{ref.namespace}/{ref.name.partition(':')[0]}"

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""List and watch of each resource: lines decoded, pods reduced to the fields in use, fair order between namespaces.
+"""Lists and watches each resource, decodes the objects, and reduces pods to the fields that koordpy uses.
 
-A reflector lists, watches and lists again after a fault. An object that cannot be decoded is replaced by a stand-in
-that never frees capacity.
+A reflector lists a resource, watches it, and lists it again after a fault. New pods of all namespaces are handled in
+turn. An object that cannot be decoded is replaced by a substitute that never offers more capacity than the object.
 
 Main types: `Reflector` (`reflector.py`): one resource; `Mirror` (`object_mirror.py`): its objects; `PodIntake`
 (`pod_intake.py`): reduced pods.
 
-Must not know what a change means: `changes` does.
+Must not decide what follows from a change: `koordpy/engine/changes` does.
 Start reading at `reflector.py`, then `feeds.py`.
 """

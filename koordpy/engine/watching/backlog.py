@@ -2,9 +2,9 @@
 """Queues the lines of a watch between reading and handling, so that one tenant's updates do not delay new pods.
 
 A watch delivers the events of all namespaces in one order. Large and frequent updates of one tenant would delay the new
-pods of all other tenants. So the watch is read while earlier lines are handled, and lines of new pending pods overtake
-all other lines, with namespaces in turn. That is safe, because a pending pod neither uses nor frees capacity, and
-because no earlier line is about the same pod.
+pods of all other tenants. Therefore the watch is read while earlier lines are handled, and the lines of new pending
+pods overtake all other lines; their namespaces are served in turn. This is safe, because a pending pod neither uses nor
+frees capacity, and because no earlier line is about the same pod.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from collections.abc import AsyncGenerator, Callable
 from koordpy.engine.planning_turns import ByTurns
 
 MOST_BYTES = 16 << 20
-"""Limit of bytes in the backlog, above which the watch is not read."""
+"""Size of the backlog in bytes above which the watch is not read further."""
 _NAMES = re.compile(
     rb'\{"type":"(ADDED|MODIFIED|DELETED)","object":\{[^{}]{0,80}"metadata":'
     rb'\{"name":"([^"]{1,253})",(?:"generateName":"[^"]{0,253}",)?"namespace":"([^"]{1,63})"'
 )
-"""Beginning of an event line of an API server. A line with another beginning keeps its place in the order."""
+"""Beginning of an event line as API servers write it. A line with another beginning never overtakes."""
 
 
 class Backlog:
@@ -31,21 +31,22 @@ class Backlog:
     def __init__(
         self, knows: Callable[[str], bool] | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """knows: returns True if an object with this `namespace/name` exists in the cache; its lines stay in order.
-        None: all lines stay in order (of all resources except pods)."""
+        """knows: returns True if an object with this `namespace/name` is in the cache, so that its lines stay in order.
+        None: all lines stay in order, as for all resources except pods."""
         self._knows, self._clock = knows, clock
         self._batches: deque[tuple[float, deque[tuple[str, bytes]]]] = deque()
         """Batches in order: clock time of arrival, and lines, each with the `namespace/name` of its object."""
         self._turns: ByTurns[tuple[str, bytes]] = ByTurns()
         """Lines that overtake others."""
         self._new: set[str] = set()
-        """`namespace/name` of these lines."""
+        """`namespace/name` of the pods with lines that overtake others."""
         self._due = 0
-        """Number of overtaking lines before the next line in order. Each namespace gets one turn, then one line in
-        order is handled, so that a tenant that keeps creating pods does not delay other updates."""
+        """Number of overtaking lines to handle before the next line in order. After one overtaking line of each
+        namespace, one line in order is handled: a tenant that keeps creating pods does not delay other updates."""
         self._waiting: dict[str, int] = {}
         """`namespace/name` -> number of waiting lines about it."""
-        # bytes of all lines; events: a batch arrived or the watch ended, the reader may go on; True after the end
+        # bytes of all waiting lines; events: a batch has arrived or the watch has ended, and the reader may continue;
+        # a flag that is True after the end of the watch
         self._bytes = 0
         self._changed, self._room = asyncio.Event(), asyncio.Event()
         self._ended = False
@@ -118,5 +119,5 @@ class Backlog:
             return "", False
         key = f"{found[3].decode()}/{found[2].decode()}"
         waits = found[1] == b"ADDED" and b'"nodeName"' not in line
-        # a pod that is created again under its name must follow the end of the old one
+        # the lines of a pod that was created again under its name must follow the deletion of the old pod
         return key, waits and key not in self._waiting and not self._knows(key)

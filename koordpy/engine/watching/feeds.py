@@ -2,8 +2,8 @@
 """All watches of the scheduler: one reflector (list and watch) per resource, as the informers of kube-scheduler.
 
 Each reflector passes changes to the handler of its kind (`engine/changes`). No round starts before every reflector has
-listed its resource once. A resource that the API server does not serve counts as empty. It is looked for again every
-ten minutes, and when a CustomResourceDefinition changes.
+listed its resource once. If the API server does not serve a resource, it counts as empty. Discovery of such resources
+is repeated every ten minutes, and when a CustomResourceDefinition changes.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.devices.family_registry import device_report_of
 from koordpy.engine.changes.change_hub import Hub
+from koordpy.engine.changes.numa_report_wakeups import of_node_topology
 from koordpy.engine.changes.object_changes import (
     ClaimUsers,
     ServedVersions,
@@ -37,7 +38,6 @@ from koordpy.engine.changes.workload_changes import (
     WatchedKinds,
     WorkloadChanges,
 )
-from koordpy.engine.changes.zone_reports import of_node_topology
 from koordpy.engine.client import api_resources
 from koordpy.engine.client.api_client import ApiClient
 from koordpy.engine.client.api_errors import ApiError, Unreachable
@@ -103,7 +103,7 @@ class Feeds:
             )
             state.serves_provisioning = False  # until it is known
         self.volcano = VolcanoChanges(hub, wake)
-        """Handler of Volcano PodGroups; has none if they are not watched."""
+        """Handler of Volcano PodGroups; without any PodGroup if they are not watched."""
         if state.workloads.volcano:
             state.read_volcano(False)  # until it is known to be served
             self._optional[api_resources.VOLCANO_GROUPS] = WorkloadObject, self.volcano
@@ -201,7 +201,7 @@ class Feeds:
         return {**without, **dict.fromkeys(missing, "its CustomResourceDefinition is not installed")}
 
     async def synced(self) -> None:
-        """Waits until every feed has listed once, and the versions of optional resources are discovered."""
+        """Waits until every reflector has listed once, and the versions of optional resources are discovered."""
         await self._discovered.wait()
         for reflector in list(self.reflectors.values()):
             await reflector.synced.wait()
@@ -213,7 +213,8 @@ class Feeds:
             logger.warning("%s %s not installed: kubectl apply -f crds/", ", ".join(missing), are)
 
     def out_of_sync(self) -> str:
-        """Returns the feeds that have not listed yet, with the last error of one of them; empty if all have."""
+        """Returns the names of resources that are not listed yet, with the last error of one of them; empty if all
+        are."""
         late = {name: one.trouble for name, one in self.reflectors.items() if not one.synced.is_set()}
         if not self._discovered.is_set():
             late["discovery"] = self._undiscovered
@@ -225,7 +226,7 @@ class Feeds:
         return list(self.reflectors[resource.name].objects.values())
 
     def unreadable(self) -> list[Unreadable]:
-        """Returns every object that cannot be read now."""
+        """Returns a record of every object with a current state that cannot be read."""
         return [one for reflector in self.reflectors.values() for one in reflector.unreadable.values()]
 
     def version(self, resource: Resource) -> str:
@@ -233,14 +234,15 @@ class Feeds:
         return self.reflectors[resource.name].resource_version
 
     def take_new(self, resource: Resource, obj: Wire) -> None:
-        """Stores an object that a reply delivered, unless the watch has delivered it, or its deletion, before."""
+        """Stores an object from the reply to a write, unless the watch has already delivered it or its deletion."""
         if (reflector := self.reflectors.get(resource.name)) is not None:
             reflector.take_new(obj)
 
     def everything(self) -> Iterator[tuple[Resource, Wire]]:
-        """Yields every known object of every watched kind, once. Of two objects with one key only the effective one.
+        """Yields every known object of every watched kind, once.
 
-        Pods are those of the state, which may be newer than the watch's.
+        If two API groups have objects with the same key, only the object in effect is yielded. Pods come from the
+        cache, because it may be newer than the watch.
         """
         twins: dict[Resource, ServedVersions[Any]] = {
             one: both for both in (self.groups, self.quotas) for one in both.sinks()
@@ -258,7 +260,7 @@ class Feeds:
                     yield resource, obj
 
     def is_regroup_due(self, now: float) -> bool:
-        """Returns True if gangs may have to be derived again from workloads and pods. now: seconds since the epoch."""
+        """Returns True if gangs may have to be derived again from workloads and pods. now: seconds since 1970."""
         book = self.state.workloads
         if book is None:
             return False
@@ -267,7 +269,7 @@ class Feeds:
         return found or book.is_due or (due is not None and due <= now)
 
     def regroup_due(self) -> float | None:
-        """Returns the time at which gangs change by time alone, in seconds since the epoch; None for none."""
+        """Returns the next time at which gangs change without an event, in seconds since 1970; None for none."""
         return self.state.workloads.due()
 
     def regroup(self, now: float) -> None:
@@ -382,5 +384,5 @@ class Feeds:
 
 
 def _name_of(resource: Resource, sink: Sink[Any]) -> str:
-    """Returns the name of a reflector. A workload may also be watched as an owner of pods, under another name."""
+    """Returns the name of a reflector. A kind may have two reflectors: as workload, and as owner of pods."""
     return f"workloads of {resource.name}" if isinstance(sink, WorkloadChanges) else resource.name

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects of one resource as last seen, and the sink that is called once for each change of them.
+"""Stores the objects of one resource as last seen, and calls a sink once for each change of an object.
 
-A list is compared with the stored objects, and the differences are passed to the sink as if they were watch events. If
-the sink fails on one object, the error is logged, and the sink still gets all other objects.
+A list is compared with the stored objects, and the sink gets the differences as if they were watch events. If the sink
+fails on one object, the error is logged, and the sink still gets all other objects.
 """
 
 import logging
@@ -30,22 +30,23 @@ S_contra = TypeVar("S_contra", bound=HasMeta, contravariant=True)
 
 
 class Sink(Protocol[S_contra]):
-    """Receives changes in one consistent order. Called on the event loop; must not block.
+    """Receives the changes of one resource in order. Called on the event loop; must not block.
 
-    After a (re)list the differences arrive as the same calls: objects that vanished are deleted; an object that was
-    deleted and created again under its name is deleted, then upserted. All other deletes of a relist come last, so that
-    capacity is never seen as free before the pods that use it are seen.
+    After a list the differences arrive as the same calls. An object that was deleted and created again under its name
+    is deleted, then upserted. All other deletions of a list come last, so that capacity never looks free before the
+    pods that use it are stored.
     """
 
     def upsert(self, obj: S_contra, old: S_contra | None) -> None:
-        """Called for a new or changed object. old: the object passed last with the same uid; None for a new one."""
+        """Called for a new or changed object. old: the object that was passed last with this uid; None if the object is
+        new."""
 
     def delete(self, obj: S_contra) -> None:
         """Called for a deleted object; `obj` is the object passed last."""
 
 
 class Mirror(Generic[T]):
-    """Stores the existing objects of one resource that were passed to the sink, by uid, also if the sink failed."""
+    """Stores the objects of one resource by uid, as they were passed to the sink, even if the sink failed on them."""
 
     def __init__(
         self,
@@ -54,10 +55,8 @@ class Mirror(Generic[T]):
         transform: Callable[[T], T | None] | None,
         on_refused: Callable[[T, str], None],
     ) -> None:
-        """name: of the resource, for messages. transform: applied by `reduce`; the caller then puts the result, or
-        drops the object if the result is None. on_refused: called with an object that the sink cannot read, and the
-        reason.
-        """
+        """name: of the resource, for messages. transform: function that `reduce` applies; its result None means that
+        the object is not stored. on_refused: called with an object that the sink cannot read, and the reason."""
         self.objects: dict[str, T] = {}
         """uid -> object as it was passed to the sink last."""
         self._name, self._sink, self._transform, self._on_refused = name, sink, transform, on_refused

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows when the scheduler may not list an optional resource."""
+"""Decides what happens if RBAC does not allow to list an optional resource: scheduling continues without it."""
 
 import logging
 from collections.abc import Callable
@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 
 
 def access_handler(resource: Resource, sink: Sink[Any]) -> Callable[[bool, str], None] | None:
-    """Returns the function that learns whether a resource may be listed, if scheduling goes on without it; else
-    None."""
+    """Returns the function to call with whether a resource may be listed. None if scheduling needs the resource, so
+    that a 403 is an error."""
     if isinstance(sink, (WorkloadChanges, VolcanoChanges)):
         return partial(tell_access, sink)
     rules = api_resources.DEVICE_TAINT_RULES
@@ -26,6 +26,6 @@ def access_handler(resource: Resource, sink: Sink[Any]) -> Callable[[bool, str],
 
 
 def _warn_if_unread(name: str, allowed: bool, why: str) -> None:
-    """Logs that a resource may not be listed, and is ignored (`on_access` of its reflector)."""
+    """Logs that a resource is ignored because it may not be listed (`on_access` of its reflector)."""
     if not allowed:
         logger.warning("no right to list and watch %s: they are ignored until it is granted: %s", name, why)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists and watches one resource, as client-go's reflector, and recovers from all failures (kube-parity.md 4.1).
 
-No library is used. After a 410 (expired version), kopf sends no DELETED event for objects that were deleted: their GPUs
-would count as used for ever. kopf and kubernetes_asyncio take 2 ms per pod event; one typed decode takes 30 us.
+No library is used, for two reasons. After a 410 (expired version), kopf sends no DELETED event for objects that were
+deleted: their GPUs would count as used for ever. And kopf and kubernetes_asyncio take 2 ms per pod event; one typed
+decode takes 30 us.
 """
 
 import asyncio
@@ -23,8 +24,8 @@ from koordpy.engine.client.api_resources import Resource
 from koordpy.engine.client.backoff import Backoff
 from koordpy.engine.watching.backlog import Backlog
 from koordpy.engine.watching.object_mirror import Mirror, Sink, T, uid_of
+from koordpy.engine.watching.object_substitutes import restriction_of, substitute_for
 from koordpy.engine.watching.reflector_policy import DEFAULT_POLICY, ReflectorPolicy
-from koordpy.engine.watching.standins import closure_of, stand_in
 from koordpy.engine.watching.unreadable_objects import Unreadable, log_unreadable
 from koordpy.engine.watching.watch_lines import OBJECT_EVENTS, Malformed, Names, names_in, raw_event, refusal, typed
 
@@ -56,17 +57,18 @@ class Reflector(Generic[T]):
 
         on_applied: called after each batch with the resource's name and the seconds from the arrival of the batch until
         its last event was applied (koordpy_watch_lag_seconds). on_unreadable: called for an object that cannot be read,
-        once for each reason; its substitute is defined in `standins.py`. on_access: given for an optional resource;
-        called with True if it may be listed, else with False and the reason. It is then tried again every ten minutes.
+        once for each reason; its substitute is defined in `object_substitutes.py`. on_access: given for an optional
+        resource; called with True if it may be listed, else with False and the reason. A forbidden list is tried again
+        every ten minutes.
         """
         self.resource = resource
         self.mirror = Mirror(resource.name, sink, transform, self._refused)
         self.objects = self.mirror.objects
         self.synced = asyncio.Event()
-        """Set after the first complete list, or if the resource is not served (404), so that it has no objects."""
+        """Set after the first complete list, or if the resource is not served (404) and so has no objects."""
         self.served = True
         self.unreadable: dict[str, Unreadable] = {}
-        """uid -> object that cannot be read now."""
+        """uid -> record of an object with a current state that cannot be read."""
         self.events = 0
         """Number of watch events since the start."""
         self._kind = kind
@@ -78,7 +80,7 @@ class Reflector(Generic[T]):
         self._slice_began = clock()
         self._backoff = Backoff(policy.first_backoff_seconds, policy.most_backoff_seconds)
         self._replies: dict[str, T] | None = None
-        """uid -> object of a reply since the running list began; None while no list runs."""
+        """uid -> object that `take_new` got from a reply since the current list began; None while no list runs."""
         self._stuck = 0  # consecutive malformed lines
         self.trouble = ""
         """Error of the last try; empty once the server replies again."""
@@ -118,9 +120,8 @@ class Reflector(Generic[T]):
             raise
 
     def take_new(self, obj: T) -> None:
-        """Passes an object of a reply to the sink, unless the watch has delivered it, or its deletion, before.
-
-        From then on it counts as delivered, so that a list without it deletes it.
+        """Passes an object from the reply to a write to the sink, unless the watch has already delivered it or its
+        deletion. A later list without the object deletes it.
         """
         uid, version = uid_of(obj.metadata), obj.metadata.resource_version
         if uid not in self.objects and not reached(self.resource_version, version):
@@ -152,7 +153,7 @@ class Reflector(Generic[T]):
         if isinstance(error, Malformed):
             self._stuck += 1
             if self._stuck >= 3:
-                # the same malformed line again: only a list continues after it
+                # the same malformed line again: a watch cannot get past it, so list again
                 self._version, self._stuck = None, 0
         pause = self._backoff.next()
         if isinstance(error, ApiError) and error.retry_after is not None:
@@ -161,8 +162,8 @@ class Reflector(Generic[T]):
         return pause
 
     def _complain(self, error: Exception, pause: float) -> None:
-        """Logs a failure: a new one at once, a repeated one at its 2nd, 4th, 8th ... try. The client's complaints
-        report failures that all reflectors have in common."""
+        """Logs a failure: a new failure at once, a repeated one at its 2nd, 4th, 8th ... try. Failures that all
+        reflectors have in common are logged by the client (`client/complaints.py`)."""
         name = self.resource.name
         text, before = str(error), self.trouble
         self.trouble = text
@@ -181,7 +182,7 @@ class Reflector(Generic[T]):
     def _not_served(self) -> None:
         """Handles a resource that the server does not know (a missing CRD): no objects, and no error."""
         if self.served:
-            # at the start the feeds report required resources that are missing
+            # at the start `feeds.py` reports required resources that are missing
             level = logging.WARNING if self.synced.is_set() else logging.DEBUG
             logger.log(level, "%s: not served by the API server; checked again periodically", self.resource.name)
         self.served = False
@@ -202,7 +203,7 @@ class Reflector(Generic[T]):
         expired = 0
         while True:
             try:
-                # a list that expired twice is too slow in pages; a single large page cannot expire
+                # after two expired continue tokens the list is read as one page, which cannot expire
                 fresh, odd, version = await self._fetch(self._policy.page_limit if expired < 2 else 0)
                 break
             except ApiError as error:
@@ -214,7 +215,7 @@ class Reflector(Generic[T]):
         same = (uid for uid in self.unreadable if uid in fresh and fresh[uid] is self.objects.get(uid))
         self.unreadable = {uid: self.unreadable[uid] for uid in same} | odd
         self._replies = None
-        # created later than the list was read
+        # objects that are newer than the list
         newer = {uid: obj for uid, obj in replies.items() if not reached(version, obj.metadata.resource_version)}
         await self._apply({**newer, **fresh})
         self.trouble = ""
@@ -235,7 +236,7 @@ class Reflector(Generic[T]):
             # raw items, so that one bad object does not fail the page
             page = await self._client.list_page(path, type=msgspec.Raw, limit=limit, continue_token=token)
             self._slice_began = self._clock()
-            # all pages of a list should have one version; if they differ, watching from the first page's misses nothing
+            # all pages should have the same version; if they differ, a watch from that of the first page misses nothing
             version = version or page.metadata.resource_version
             for raw in page.items or ():
                 self._take(raw, fresh, odd)
@@ -245,14 +246,14 @@ class Reflector(Generic[T]):
                 return fresh, odd, version
 
     def _take(self, raw: msgspec.Raw, fresh: dict[str, T], odd: dict[str, Unreadable]) -> None:
-        """Decodes one item of a list into `fresh`. Of an unreadable item its substitute, if any, is stored."""
+        """Decodes an item of a list into `fresh`. Records an unreadable item in `odd`, its substitute in `fresh`."""
         try:
             obj = self._item(raw)
         except Undecodable as error:
             found = self._found(names_in(raw), str(error))
             uid = uid_of(found.names)
             odd[uid] = found
-            counting: T | None = stand_in(self._kind, error, self.objects.get(uid))
+            counting: T | None = substitute_for(self._kind, error, self.objects.get(uid))
             if counting is None:
                 return
             obj = counting
@@ -290,7 +291,7 @@ class Reflector(Generic[T]):
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         if self._clock() - opened < 1.0:
-            # otherwise a server that ends every watch at once would cause a busy loop
+            # an error leads to a pause: a server that ends every watch at once would otherwise cause a busy loop
             raise Unreachable(f"watch {self.resource.path()}: ended as soon as it was opened")
         self._reset_failures()
 
@@ -344,13 +345,14 @@ class Reflector(Generic[T]):
             del self.unreadable[uid]
 
     def _refused(self, obj: T, why: str) -> None:
-        """Records an object that can be decoded, but that the sink refuses (koordpy/api/reading_limits.py)."""
+        """Records an object that can be decoded, but that the sink refuses, for example because it exceeds a limit of
+        `koordpy/api/reading_limits.py`."""
         meta = obj.metadata
         found = self._found(Names(meta.name, meta.namespace, meta.uid, meta.resource_version), why)
         self.unreadable[uid_of(found.names)] = found
 
     def _handle_odd(self, line: bytes) -> None:
-        """Handles bookmarks, errors, and objects that the fast path could not decode."""
+        """Handles bookmarks, errors, and objects that the fast decoder (`watch_lines.py`) could not decode."""
         event = raw_event(line)
         if event.type == "BOOKMARK":
             self._version = names_in(event.object).resource_version or self._version
@@ -379,13 +381,13 @@ class Reflector(Generic[T]):
             self.unreadable.pop(uid, None)
         else:
             self.unreadable[uid] = self._found(names, str(error))
-            counting = stand_in(self._kind, error, self.objects.get(uid))
+            counting = substitute_for(self._kind, error, self.objects.get(uid))
         if counting is None:
             self.mirror.drop(uid)
         return counting
 
     def _found(self, names: Names, why: str) -> Unreadable:
-        found = Unreadable(self.resource, names, why, closure_of(self._kind).meaning)
+        found = Unreadable(self.resource, names, why, restriction_of(self._kind).meaning)
         before = self.unreadable.get(uid_of(names))
         if before is None or before.why != why:
             log_unreadable(found)

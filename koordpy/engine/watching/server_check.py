@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the API server: its version, and whether its definitions of koordpy's custom resources are those of this
-version of koordpy.
+"""Checks the API server's version, and whether its CustomResourceDefinitions are those of this version of koordpy.
 
-Both checks run at the start, after a CustomResourceDefinition has changed, and every ten minutes. They only warn: one
-line about the version, and one line per definition that differs, which names the file to apply. Schemas are read from
-the OpenAPI documents of the API server, because every service account may read these. If a document cannot be read,
-the definition counts as equal.
+Both checks run at the start, after a CustomResourceDefinition has changed, and every ten minutes. They only log
+warnings: one line about the version, and one line per definition that differs, which names the file to apply. Schemas
+are read from the OpenAPI documents of the API server, because every service account may read these. If a document
+cannot be read, the definition counts as equal.
 
-An API server drops fields that a schema lacks. `absent` returns these fields of a status, so that a writer does not
-write them again and again.
+An API server drops fields that an older schema lacks. `absent` returns these fields of a status, so that status writers
+do not write them again and again.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ RETRY_SECONDS = 2.0
 MOST_FIELDS = 5
 """Maximum number of fields that a line names."""
 NOT_OURS = ("apiVersion", "kind", "metadata")
-"""Fields of every object, which an API server completes by itself."""
+"""Fields of every object that are not compared, because the API server adds them to each schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class ServerCheck:
         """synced: set once the caches are in sync. period_seconds: seconds between two checks."""
         self._client, self._synced, self._period = client, synced, period_seconds
         self._told: dict[str, str] = {}
-        """Subject (the version, or a definition's file) -> the last line about it; empty if it was all right."""
+        """Subject (the version, or a definition's file) -> its last warning; empty if there was nothing to warn of."""
         self._absent: dict[tuple[str, str], frozenset[str]] = {}
         """(group, plural) -> fields of the status that the installed schema lacks."""
         self._changed = asyncio.Event()
@@ -83,7 +82,7 @@ class ServerCheck:
             except Unreachable:
                 seconds = RETRY_SECONDS
             except Exception as error:
-                # for example a document that is no OpenAPI: scheduling must not depend on it
+                # any error is only logged, for example an invalid OpenAPI document: scheduling must not depend on it
                 logger.info("the version or the schemas of the API server cannot be checked: %s", error)
             try:
                 await asyncio.wait_for(self._changed.wait(), seconds)
@@ -106,7 +105,7 @@ class ServerCheck:
                 documents[path] = _schemas(await self._client.get_or_none(path, type=dict[str, Any]) or {})
             installed = documents[path].get(one.kind)
             if installed is None:
-                # not installed, which the feeds report, or not readable
+                # the definition is not installed, which `feeds.py` reports, or its document cannot be read
                 continue
             lacking = list(lacking_fields(one.schema, installed))
             unknown = [*lacking_fields(installed, one.schema)]
@@ -117,7 +116,7 @@ class ServerCheck:
             self._tell(one.file, definition_warning(one, lacking, unknown))
 
     def _tell(self, subject: str, text: str) -> None:
-        """Logs a warning once, until it changes."""
+        """Logs a warning, unless it is equal to the last one about the subject."""
         before = self._told.get(subject, "")
         self._told[subject] = text
         if text and text != before:
@@ -142,7 +141,7 @@ def shipped_schemas() -> list[Shipped]:
 def lacking_fields(wanted: Schema, have: Schema, path: str = "") -> Iterator[str]:
     """Yields the fields of the schema `wanted` that the schema `have` lacks, such as `status.departed`.
 
-    Of a missing object only the object itself. Items of a list have the path of the list.
+    If a whole object is missing, only its own path is yielded. Fields of list items have the path of the list.
     """
     if "items" in wanted:
         yield from lacking_fields(wanted["items"], have.get("items") or {}, path)
@@ -161,9 +160,9 @@ def lacking_fields(wanted: Schema, have: Schema, path: str = "") -> Iterator[str
 
 
 def definition_warning(shipped: Shipped, lacking: list[str], unknown: list[str]) -> str:
-    """Returns the warning about one installed definition; empty if it is that of this version of koordpy.
+    """Returns the warning about one installed definition; empty if it equals the shipped definition.
 
-    lacking: fields that it lacks. unknown: fields that only it has.
+    lacking: fields that the installed definition lacks. unknown: fields that only the installed definition has.
     """
     command = f"kubectl apply --server-side --force-conflicts -f crds/{shipped.file}"
     subject = f"the installed definition of {shipped.kind} ({shipped.group}/{shipped.version})"

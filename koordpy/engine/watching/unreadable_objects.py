@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of an object that cannot be read, because a field has a wrong type or value, and its log line."""
+"""Defines the record of an object that cannot be read, because a field has a wrong type or value; and logs it."""
 
 import logging
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Unreadable:
 
     resource: Resource
     names: Names
-    """Name, namespace and uid of the object; empty as far as they cannot be read."""
+    """Name, namespace and uid of the object; each is empty if it cannot be read."""
     why: str
     """The reason: the field, and what is wrong with it."""
     meaning: str

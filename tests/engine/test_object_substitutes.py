@@ -20,7 +20,7 @@ from koordpy.api.objects import (
 )
 from koordpy.api.storage_objects import CSIDriver, CSINode, CSIVolumeSource
 from koordpy.decoding.wire_json import Undecodable, WireReader, unreadable
-from koordpy.engine.watching.standins import CLOSURES, stand_in
+from koordpy.engine.watching.object_substitutes import RESTRICTIONS, substitute_for
 from koordpy.offline.read_kinds import _KINDS
 from koordpy.preemption.selection.disruption_budgets import protects
 from tests.planning.node_rules import node, pod, reasons, states
@@ -41,12 +41,12 @@ def unread(obj: Any, part: str, value: Any = 7, known: Any | None = None) -> Any
     raw = {**to_builtins(obj), part: value}
     with pytest.raises(Undecodable) as caught:
         WireReader(type(obj)).read(json.dumps(raw).encode())
-    return stand_in(type(obj), caught.value, known)
+    return substitute_for(type(obj), caught.value, known)
 
 
 def test_every_kind_that_is_read_says_what_it_means_or_only_ranks_or_counts() -> None:
     kinds = {kind.type.__name__ for kind in _KINDS.values()} - NOT_WATCHED
-    assert {kind.__name__ for kind in CLOSURES} == kinds - ONLY_RANK_OR_COUNT
+    assert {kind.__name__ for kind in RESTRICTIONS} == kinds - ONLY_RANK_OR_COUNT
     assert kinds >= ONLY_RANK_OR_COUNT
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creates substitutes for objects that cannot be read, because a field has a wrong type or value.
 
-A substitute is stored in the cache instead of the object. It never offers more capacity than the object, and never has
-fewer rules. Parts with faults are replaced by their last readable state, else by what can be read of them. Then the
-substitute is restricted, in a way that depends on its kind: a node is cordoned, a pod gets a scheduling gate. Other
-kinds only have a mark in their annotations, which decisions read. The mark is never written to the API server.
+A substitute is stored in the cache instead of the object. It must never offer more capacity than the object, and never
+have fewer rules. A part of the object that cannot be read is replaced by its last readable state, or else by the fields
+that can be read. Then the substitute is restricted, depending on its kind: a node is cordoned, a pod gets a scheduling
+gate. Substitutes of other kinds have only an annotation that marks them as unreadable, which decisions check. The
+annotation is never written to the API server.
 """
 
 from collections.abc import Callable
@@ -36,20 +37,20 @@ from koordpy.api.storage_objects import (
 )
 from koordpy.decoding.wire_json import Undecodable, unreadable
 
-Close = Callable[[Any], Any]
-"""Function from a marked object to its substitute; None if the object is to be ignored."""
+Restrict = Callable[[Any], Any]
+"""Function that restricts an object with the mark. Returns the substitute; None if the object is to be ignored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Closure:
-    """How the objects of a kind are restricted if they cannot be read."""
+class Restriction:
+    """The restriction for unreadable objects of a kind."""
 
-    close: Close
+    restrict: Restrict
     meaning: str
     """The consequence for users, as a clause: `it accepts no new pods`."""
 
 
-def stand_in(kind: type[Any], error: Undecodable[Any], known: Any | None) -> Any | None:
+def substitute_for(kind: type[Any], error: Undecodable[Any], known: Any | None) -> Any | None:
     """Returns the substitute for an object that cannot be read; None if the object is to be ignored.
 
     error: the fault, with the readable rest of the object and the names of the parts that have faults. known: the last
@@ -59,7 +60,7 @@ def stand_in(kind: type[Any], error: Undecodable[Any], known: Any | None) -> Any
     if base is None or not base.metadata.name:
         return known
     if known is not None:
-        # identity, and the status and node of a pod, are never those of the earlier state
+        # these parts are never taken from the earlier state: the identity, and the status of a pod
         fixed = {"metadata", "status"} if kind is Pod else {"metadata"}
         old = {part: getattr(known, part) for part in error.parts - fixed if hasattr(known, part)}
         if kind is Pod and "spec" in old:
@@ -68,12 +69,12 @@ def stand_in(kind: type[Any], error: Undecodable[Any], known: Any | None) -> Any
         base = replace(base, **old)
     meta = base.metadata
     notes = {**meta.annotations, keys.UNREADABLE: str(error)}
-    return closure_of(kind).close(replace(base, metadata=replace(meta, annotations=notes)))
+    return restriction_of(kind).restrict(replace(base, metadata=replace(meta, annotations=notes)))
 
 
-def closure_of(kind: type[Any]) -> Closure:
-    """Returns how objects of a kind are restricted; a kind without a rule stays as it was last readable."""
-    return CLOSURES.get(kind, _KEPT)
+def restriction_of(kind: type[Any]) -> Restriction:
+    """Returns the restriction for objects of a kind. By default an object keeps its last readable state."""
+    return RESTRICTIONS.get(kind, _KEPT)
 
 
 def _node(node: Node) -> Node:
@@ -82,7 +83,8 @@ def _node(node: Node) -> Node:
 
 
 def _pod(pod: Pod) -> Pod:
-    """Adds a scheduling gate to a pod without a node. On a node it stays as it was, so that it uses capacity."""
+    """Adds a scheduling gate to a pod without a node. A pod on a node keeps its last readable state, so that it uses
+    capacity."""
     gates = [gate for gate in pod.spec.scheduling_gates if gate.name != keys.UNREADABLE]
     if not pod.spec.node_name:
         gates.append(SchedulingGate(name=keys.UNREADABLE))
@@ -90,14 +92,14 @@ def _pod(pod: Pod) -> Pod:
 
 
 def _device(device: Device) -> Device:
-    """Marks all GPUs of a Device as unhealthy, or adds an unhealthy one, so that no pod gets them."""
+    """Marks all GPUs of a Device as unhealthy, or adds an unhealthy GPU if it has none, so that no pod gets them."""
     entries = {entry.minor: replace(entry, health=False) for entry in device.spec.devices if entry.minor is not None}
     sick = list(entries.values()) or [DeviceEntry(type="gpu", minor=0, health=False)]
     return replace(device, spec=replace(device.spec, devices=sick))
 
 
 def _budget(budget: PodDisruptionBudget) -> PodDisruptionBudget:
-    """Lets a PodDisruptionBudget allow no disruption; with an unreadable selector it covers its whole namespace."""
+    """Lets a PodDisruptionBudget allow no disruption. If its selector cannot be read, it covers its whole namespace."""
     spec = budget.spec
     if spec.selector is None or "spec.selector" in unreadable(budget.metadata):
         # it may select any pod of its namespace
@@ -107,12 +109,12 @@ def _budget(budget: PodDisruptionBudget) -> PodDisruptionBudget:
 
 
 def _driver(driver: CSIDriver) -> CSIDriver:
-    """Lets a CSIDriver create volumes only where it reports capacity."""
+    """Lets a CSIDriver provision volumes only on nodes for which it reports storage capacity."""
     return replace(driver, spec=replace(driver.spec, storage_capacity=True))
 
 
 def _kept(obj: Any) -> Any:
-    """Leaves an object as it is: decisions read its mark, or need no restriction."""
+    """Leaves an object as it is, because decisions check its mark, or need no restriction."""
     return obj
 
 
@@ -121,30 +123,30 @@ def _absent(obj: Any) -> None:
     return None
 
 
-_KEPT = Closure(_kept, "its last readable state stays in effect")
-_ABSENT = Closure(_absent, "it is ignored as if it did not exist")
-CLOSURES: dict[type[Any], Closure] = {
-    Node: Closure(_node, "it accepts no new pods"),
-    Pod: Closure(_pod, "it is not scheduled; on a node it uses what it used"),
-    PodGroup: Closure(_kept, "its pending pods wait"),
-    UpstreamPodGroup: Closure(_kept, "its pending pods wait"),
-    ElasticQuota: Closure(_kept, "no more pods start in it and below it"),
-    ClusterNetworkTopology: Closure(_kept, "the last valid layers apply"),
+_KEPT = Restriction(_kept, "its last readable state stays in effect")
+_ABSENT = Restriction(_absent, "it is ignored as if it did not exist")
+RESTRICTIONS: dict[type[Any], Restriction] = {
+    Node: Restriction(_node, "it accepts no new pods"),
+    Pod: Restriction(_pod, "it is not scheduled; on a node it uses what it used"),
+    PodGroup: Restriction(_kept, "its pending pods wait"),
+    UpstreamPodGroup: Restriction(_kept, "its pending pods wait"),
+    ElasticQuota: Restriction(_kept, "no more pods start in it and below it"),
+    ClusterNetworkTopology: Restriction(_kept, "the last valid layers apply"),
     HyperNode: _ABSENT,
-    Device: Closure(_device, "its devices are assigned to no more pods"),
-    PodDisruptionBudget: Closure(_budget, "it allows no disruption"),
-    PersistentVolumeClaim: Closure(_kept, "pods that use it wait"),
-    ResourceClaim: Closure(_kept, "pods that use it wait"),
-    CSINode: Closure(_kept, "its node accepts no more volumes"),
-    CSIDriver: Closure(_driver, "its volumes are created only where it reports capacity"),
+    Device: Restriction(_device, "its devices are assigned to no more pods"),
+    PodDisruptionBudget: Restriction(_budget, "it allows no disruption"),
+    PersistentVolumeClaim: Restriction(_kept, "pods that use it wait"),
+    ResourceClaim: Restriction(_kept, "pods that use it wait"),
+    CSINode: Restriction(_kept, "its node accepts no more volumes"),
+    CSIDriver: Restriction(_driver, "its volumes are created only where it reports capacity"),
     PersistentVolume: _ABSENT,
     StorageClass: _ABSENT,
     CSIStorageCapacity: _ABSENT,
     ResourceSlice: _ABSENT,
     DeviceClass: _ABSENT,
-    NodeResourceTopology: Closure(_kept, "its last readable zones stay in effect, less what pods use since then"),
+    NodeResourceTopology: Restriction(_kept, "its last readable zones stay in effect, less what pods use since then"),
     ProvisioningRequest: _KEPT,
-    DeviceTaintRule: Closure(_kept, "its last readable state stays in effect, else it is ignored"),
+    DeviceTaintRule: Restriction(_kept, "its last readable state stays in effect, else it is ignored"),
 }
 """Kind -> restriction. Kinds without an entry (namespaces, priority classes, attachments, owners, device reports) keep
 their last readable state, because they only influence ranking, counting or naming."""
