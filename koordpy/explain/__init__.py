@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why a pod or its gang fits or does not fit: verdicts of nodes, slots of domains, nearest misses, and advice.
+"""Explains why a pod or its gang is placed or not (`koordpy explain`): verdicts of nodes, slots of domains,
+suggestions.
 
-This is `koordpy explain`. An explanation reads one planned round, which is not carried out. The folder `advice` adds
-changes that let the unit start.
+An explanation is read from one planned round, which is not carried out. The folder `advice` adds suggestions: changes
+with which the unit would start.
 
 Main types: `Explanation` (`explanation.py`): the result; `NodeExplanation` (`explanation.py`): a node;
 `DomainExplanation` (`explanation.py`): a domain.

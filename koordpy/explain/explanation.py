@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explains why a pod is or is not placed (`koordpy explain`): verdict of each node, slots of each domain, suggestions.
 
-It plans the next round on a snapshot, and reads the draft at the moment when the planner decides for the pod. This
-draft contains the decisions for earlier units, quotas, reservations, nominations and withheld capacity. So the
-explanation agrees with the round. Must not place anything. Source: simulate.md 5; gang-network.md section 6.
+It plans the next round on a snapshot, and reads the draft at the moment when the planner decides on the pod. This draft
+contains the placements and evictions of earlier units, nominations and reserved capacity, so the explanation agrees
+with the round. Must not place anything. Source: simulate.md 5; gang-network.md section 6.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,17 +41,17 @@ from koordpy.report.rollout_words import blocked_by_predecessor
 from koordpy.report.setting_warnings import counted_parts, counted_text, goal_remark, warnings_of
 
 DYNAMIC_RESOURCES = "DynamicResources"
-"""Filter of resource claims."""
+"""Name of kube-scheduler's filter of resource claims."""
 NUMA = "numa"
-"""Family of NUMA zones; an explanation has fields for its facts."""
+"""Name of the device family of NUMA zones."""
 NO_NUMA = "no node has NUMA data"
 RANKS_OPEN = "rank order: not proven best"
-"""Message for a gang with a plan that is proven best except for goal 7 (gang-network.md 5)."""
+"""Remark on a gang with a plan that is proven best except for its rank order, which is goal 7 (gang-network.md 5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeExplanation:
-    """Whether one node takes the pod, without regard to the other members of its gang."""
+    """The verdict of one node on the pod alone, without the other members of its gang."""
 
     node: str
     feasible: bool
@@ -63,22 +63,22 @@ class NodeExplanation:
     total: int
     """Weighted total of the scores; 0 for a node that is not feasible."""
     devices: tuple[Mapping[str, str], ...] = ()
-    """Devices that a feasible node would give to the claims of the pod, in the order of claims and results."""
+    """Devices that a feasible node would allocate to the pod's resource claims; empty if the pod has none."""
     numa: Mapping[str, Any] | None = None
     """Policy, scope and free amounts of the node's NUMA zones, and the zones that the pod would take; None without NUMA
     data."""
 
 
 class DomainExplanation(NamedTuple):
-    """Room for a gang in one domain above the node layer, or in the domain that was chosen for it."""
+    """The slots for a gang in one domain above the node layer, or in the domain that the round has chosen for it."""
 
     layer: str
     name: str
     """Path of the domain; empty for the cluster."""
     slots: int
-    """Usable slots of the gang's reference pod."""
+    """Usable slots in the domain for the gang's reference pod."""
     needed: int
-    """Number of pods to place."""
+    """Number of pods that the plan must place."""
     chosen: bool
     """True for the lowest domain with all members of the gang, if the round places it."""
     reason: str
@@ -98,7 +98,7 @@ class Explanation:
     domains: tuple[DomainExplanation, ...] = ()
     """Empty for a plain pod, and if a gate or quota blocks the gang before any node is checked."""
     message: str = ""
-    """What else must be known: a gate, a quota refusal, a promise, or that the unit never fits; else empty."""
+    """A gate, a quota refusal, a promised start, or that the unit never fits; empty if none of them applies."""
     would_fit_if: tuple[str, ...] = ()
     """Changes that let the unit start; empty for a pod that the round places."""
     evictions: tuple[str, ...] = ()
@@ -112,20 +112,20 @@ class Explanation:
     warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of settings without effect."""
     numa: str = NO_NUMA
-    """On how many nodes NUMA data is known."""
+    """Sentence on how many nodes report NUMA zones."""
     reason: str = ""
-    """Reason as the offline commands show it; empty if the pod is placed, or if no round decides."""
+    """Reason as the offline commands show it; empty if the pod is placed, or if no round decides on it."""
     node: str = ""
-    """Node that the round binds or nominates the pod for; empty if the pod stays pending, or if no round decides."""
+    """Node that the pod is bound to or nominated for; empty if it stays pending, or if no round decides on it."""
     round: int | None = None
-    """Round of a simulation that this explains, counted from 1; None if a single round was planned, or none."""
+    """Number of the explained round in a simulation, from 1. None without a simulation."""
 
 
 def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str) -> Explanation:
     """Returns the explanation of one pod in the next round on a snapshot.
 
-    For a pod that is not pending it says why the pod is ignored. Raises KeyError for a pod that is not in the snapshot.
-    Costs one round, and the rounds in which suggestions are tried. config: None for the defaults.
+    If the pod is not pending, the explanation says why koordpy ignores it. Raises KeyError if the pod is not in the
+    snapshot. Plans one round, and further rounds to try suggestions. config: None for the defaults.
     """
     return explained_round(snapshot, config, pod_key)[1]
 
@@ -133,7 +133,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
 def explained_round(
     snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str
 ) -> tuple[RoundPlan, Explanation]:
-    """Returns (next round on a snapshot, explanation of one pod in it), otherwise as `explain`."""
+    """Returns (plan of the next round on a snapshot, explanation of one pod in it). Arguments as in `explain`."""
     pod, config = snapshot.pods[pod_key], config or KoordpyConfiguration()
     if not pod.pending:
         return plan_round(snapshot, config), _explain_ignored(pod, snapshot, config)
@@ -152,7 +152,7 @@ def _explain_ignored(pod: PodInfo, snapshot: Snapshot, config: KoordpyConfigurat
 
 
 def undecided(snapshot: Snapshot, config: KoordpyConfiguration, pod_key: str, message: str) -> Explanation:
-    """Returns an explanation of a pod for which no round decides, such as a bound one. message: the reason."""
+    """Returns an explanation of a pod on which no round decides, such as a bound pod. message: the reason."""
     pod, groups = snapshot.pods[pod_key], Groups(snapshot, config.gangs, config.stale_gangs, repair=config.repair)
     return Explanation(
         pod=pod.key,
@@ -164,7 +164,7 @@ def undecided(snapshot: Snapshot, config: KoordpyConfiguration, pod_key: str, me
 
 
 def _explained(decided: DecidedPod) -> Explanation:
-    """Returns the explanation of a pending pod from what the round decided for its unit."""
+    """Returns the explanation of a pending pod from the round's decision for its unit."""
     pod, groups, snapshot, config = (
         decided.pod,
         decided.round_state.groups,
@@ -205,10 +205,10 @@ def _explained(decided: DecidedPod) -> Explanation:
 
 
 def _gate_or_quota_message(decided: DecidedPod) -> str:
-    """Returns the message of a pod that stays pending for a reason other than nodes; empty otherwise.
+    """Returns the message if the pod stays pending for a reason other than the verdicts of nodes; empty otherwise.
 
-    Such reasons are a gate, a quota, a plan that the check before binding refused, a missing object, and an
-    obstacle that no new node removes.
+    Such a reason is a gate, a quota, a plan that the independent check refused, a missing object, or an obstacle that
+    no new node removes.
     """
     waits = decided.waits
     if waits is None:
@@ -221,10 +221,10 @@ def _gate_or_quota_message(decided: DecidedPod) -> str:
 
 
 def _with_never(decided: DecidedPod, verdict: str, remark: str) -> str:
-    """Returns a message that begins with `never fits: ...` if the unit never fits; else `verdict`, or without one
-    `remark`.
+    """Returns the message of an explanation.
 
-    If `verdict` contains this sentence already, it is moved to the front, so that it appears once.
+    If the unit never fits, it begins with `never fits: ...`; this sentence is removed from `verdict`, so that it
+    appears once. Otherwise it is `verdict`, or `remark` if `verdict` is empty.
     """
     never = decided.waits.never if decided.waits is not None else ""
     if not never:
@@ -236,7 +236,7 @@ def _with_never(decided: DecidedPod, verdict: str, remark: str) -> str:
         unit = decided.unit.group_id
         first = short_lead(unit, f"never fits: {never}")
         if before.startswith(f"{first}never fits: "):
-            before = before[len(first) :].partition("... ")[2]  # the same sentence, cut
+            before = before[len(first) :].partition("... ")[2]  # the same sentence in a shortened form
         before = before.removesuffix(f"gang {unit}: ").removesuffix(first)
         same = f"gang {unit}: {never}."  # the gang's sentence states it without `never fits`
         before = before.removeprefix(same)
@@ -244,7 +244,7 @@ def _with_never(decided: DecidedPod, verdict: str, remark: str) -> str:
 
 
 def _promise(decided: DecidedPod) -> str:
-    """Returns the sentence on the promised start of the first waiting unit, or on the wait of later units for it.
+    """Returns the sentence on the promised start: of this unit, or of an earlier unit for which this unit waits.
 
     Empty without `queue.backfill`, for a placed pod, and for a unit that the promise does not concern.
     """
@@ -254,7 +254,7 @@ def _promise(decided: DecidedPod) -> str:
     if plan.reservation is not None and plan.reservation.unit == unit:
         return f"start promised at {moment(plan.reservation.start)}"
     said = decided.waits.message if decided.waits is not None else ""
-    # units of equal shape share a verdict
+    # units of equal shape share one entry
     kept = plan.reservation.blocked_units.values() if plan.reservation is not None else ()
     promised = next((text for text in kept if f"{text}." in said), "")
     return promised or (NO_PROMISE if f"{NO_PROMISE}." in said else "")
@@ -267,8 +267,8 @@ def _quota_refuses(decided: DecidedPod) -> bool:
 def _plan_remark(decided: DecidedPod) -> str:
     """Returns a remark on the plan; empty if none applies.
 
-    For a placed pod: that the rank order is not proven best. For a pending one: that the unit waits for terminating
-    pods, or that an older pod of the rollout blocks it.
+    For a placed pod it says that the rank order is not proven best. For a pending pod it says that the unit waits for
+    terminating pods, or that an older pod of the rollout blocks it.
     """
     if decided.node is not None:
         return "" if ranks_proven(decided.outcome.attempt.runs) else RANKS_OPEN
@@ -294,7 +294,7 @@ def _nodes(
 ) -> list[NodeExplanation]:
     """Returns the explanation of every node for the pod alone, in the order of the snapshot.
 
-    facts: of NUMA zones. claims: of the devices of claims.
+    facts: NUMA zones of the nodes; None without them. claims: devices for the pod's claims; None without claims.
     """
     own = round_state.of(pod)
     verdict = own.verdict()
@@ -365,9 +365,9 @@ def _domains(decided: DecidedPod) -> tuple[DomainExplanation, ...]:
 
 
 def _staying(decided: DecidedPod) -> list[int]:
-    """Returns the node of each bound member that is still there once the plan is carried out.
+    """Returns the node positions of the unit's bound members after the plan is carried out.
 
-    A bound member is not if it is a victim of the plan itself; a member that such a plan moves is on its new node.
+    Members that the plan evicts are left out. A member that the plan moves has its new node.
     """
     index, outcome = decided.snapshot.index, decided.outcome
     victims = outcome.victims if isinstance(outcome, PreemptingUnit) else ()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sentences for a pod or gang without capacity, as parts of the message of a pending pod.
+"""Composes the sentences about a lack of capacity in the message of a pending pod.
 
-`filter_sentence` is that of kube-scheduler: `0/N nodes are available: ...`. `gang_need` is that of the gang: how many
-members it needs, and how many each domain has room for. Sources: kube-parity.md section 1, gang-network.md section 6.
+`filter_sentence` returns kube-scheduler's sentence: `0/N nodes are available: ...`. `gang_need` returns the gang's
+sentence: how many members it needs, and how many slots each domain has. Sources: kube-parity.md section 1,
+gang-network.md section 6.
 """
 
 from collections import Counter
@@ -44,15 +45,16 @@ def filter_sentence(
 ) -> tuple[str, tuple[str, ...]]:
     """Returns (`0/N nodes are available: ...`, names of the plugins that refused) for one pod on the current draft.
 
-    Nodes that no filter refuses are listed with the reason `passing`, because the pod is pending for another reason:
-    the node cannot hold the whole gang, or is needed for a promised start. alone: True to leave these nodes out.
+    passing: reason for the nodes that no filter refuses. Such nodes cannot hold the whole gang, or are needed for a
+    promised start. alone: True to leave these nodes out.
     """
     total = len(round_state.snapshot.nodes)
     if not total:
         return NO_NODES, ()
     own = round_state.of(pod)
     if own.refusal is not None:
-        # a refusal of the pod is listed once; a refusal of nodes has their number, as if each node had been tried
+        # a refusal by PreFilter is listed once; with code Unschedulable it has the number of all nodes, as if each
+        # node had been tried
         count = f"{total} " if own.refusal.code is Code.UNSCHEDULABLE else ""
         reasons = ", ".join(f"{count}{reason}" for reason in own.refusal.reasons)
         return f"0/{total} nodes are available: {reasons}.", (own.refusal.plugin,)
@@ -74,8 +76,9 @@ def filter_sentence(
 def domain_slots(unit: Unit, round_state: RoundState, ranks: tuple[int, ...] | None = None) -> Callable[[int], Ints]:
     """Returns a function: level -> [domains of the level] usable slots of the reference pod (gang-network.md 5).
 
-    On the current draft. With topology keys only one of their values can be used, so the maximum over them counts.
-    ranks: the members that a plan places, of which the reference pod is one; None for all pending members.
+    The slots are those on the current draft. If the unit has topology keys, it can use only one of their values, so the
+    slots are the maximum over the values. ranks: the members that a plan places, and that the reference pod is chosen
+    from; None for all pending members.
     """
     problem = build(unit, round_state)
     reference = problem.reference(ranks)
@@ -90,18 +93,18 @@ def domain_slots(unit: Unit, round_state: RoundState, ranks: tuple[int, ...] | N
 
 
 def core_size(unit: Unit) -> int:
-    """Returns the number of pods that a plan must place: the sum of the needs, at least one."""
+    """Returns the number of pods that a plan must place: the sum over the unit's gangs of their needs, at least 1."""
     return max(1, sum(unit.need(gang) for gang in unit.gangs))
 
 
 def gang_need(unit: Unit, round_state: RoundState) -> GangNeed:
     """Returns the sentence `needed K, available in LAYER: DOMAIN: SLOTS, ...; ADDITION` of a gang after the round.
 
-    It does not contain the gang's name, so it is equal for units of one equivalence class. If the cause is known more
-    precisely, this cause replaces the list of domains: bound members in several domains, a refusal of every node, a
-    layer without any label. The list is that of the MustGather layer, else of topology keys, else the cluster.
+    It does not contain the gang's name, so that units of one equivalence class share it. The list has the domains of
+    the MustGather layer, else the values of topology keys, else the cluster. A more precise cause replaces the list:
+    bound members in several domains, a refusal of every node, or a layer without any label.
     """
-    whole = without_parts(unit)  # the rules of its parts are additions behind the sentence
+    whole = without_parts(unit)  # the rules of parts are additions at the end of the sentence
     problem = build(whole, round_state)
     if divided := divided_sentence(whole, problem, round_state):
         return GangNeed(divided)
@@ -121,9 +124,9 @@ def gang_need(unit: Unit, round_state: RoundState) -> GangNeed:
 
 
 def _additions(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[str]:
-    """Yields further limits of a gang besides slots, in the order of the sentence.
+    """Yields the additions of the sentence, in order: limits of a gang other than slots.
 
-    problem: of the unit without parts.
+    problem: placement problem of the unit without its parts.
     """
     yield from _multiples(unit, problem, round_state)
     yield from limiting_rules(unit, round_state)
@@ -133,7 +136,7 @@ def _additions(unit: Unit, problem: Problem, round_state: RoundState) -> Iterato
 
 
 def _multiples(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[str]:
-    """Yields the podCountMultiples of the unit, and whether no number of its members is a multiple."""
+    """Yields the podCountMultiples of the unit, and a sentence if no possible number of members satisfies them."""
     if problem.multiples:
         asked = unit_multiples(unit, round_state)
         named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in asked.items())
@@ -152,7 +155,7 @@ def _parts(unit: Unit, problem: Problem) -> Iterator[str]:
 
 
 def _refused_everywhere(unit: Unit, round_state: RoundState) -> str:
-    """Returns the reasons if a member that a plan needs is refused as a whole, whatever the node is; else empty."""
+    """Returns the reasons if a filter refuses a needed member for all nodes at once (PreFilter); else empty."""
     refusals = {pod.shape: round_state.of(pod).refusal for pod in unit.pending}
     pod = missing_member(unit, lambda pod: refusals[pod.shape] is None)
     refusal = refusals[pod.shape] if pod is not None else None
@@ -188,7 +191,8 @@ def _hard_domains(problem: Problem, slots: Ints) -> DomainSlots:
 
 
 def _labelled(unit: Unit, problem: Problem, round_state: RoundState) -> DomainSlots | None:
-    """Returns the values of the topology keys, which act like MustGather on a node label; None without such keys."""
+    """Returns the values of the unit's topology keys with their slots; None without such keys. A topology key requires
+    that all members are on nodes with the same value of this node label."""
     reference = problem.reference()
     parts = [(name, part) for name, part in named_partitions(unit, problem, round_state) if name]
     found = [(name, int(slots_by_level(part, reference)[0][0])) for name, part in parts]
@@ -197,9 +201,10 @@ def _labelled(unit: Unit, problem: Problem, round_state: RoundState) -> DomainSl
 
 
 def _opened(unit: Unit, problem: Problem, round_state: RoundState) -> DomainSlots | None:
-    """Returns the domains of the topology keys of required affinity, if all pending pods share one new place.
+    """Returns the values of a topology key with their slots, if the pods' required affinity puts all of them in one
+    domain of this key that they may choose.
 
-    None otherwise, or if the pods have different keys.
+    None if that is not so, or if the pods have different keys.
     """
     owners = opening_shapes(problem)
     if not owners or len(owners) < len(problem.pending_counts):
@@ -218,15 +223,15 @@ def _opened(unit: Unit, problem: Problem, round_state: RoundState) -> DomainSlot
 def _listed(layer: str, slots: Sequence[tuple[str, int]]) -> DomainSlots:
     """Returns the domains of a layer, most slots first.
 
-    slots: (domain, slots) in natural order, which is kept among equal numbers of slots.
+    slots: (domain, slots) in natural order. Domains with equal slots stay in this order.
     """
     return layer, sorted(slots, key=lambda entry: -entry[1])
 
 
 def met_sentence(unit: Unit) -> dict[str, str]:
-    """Returns gang key -> `gang NS/NAME: minMember 4 met, 2 more waiting for room; `, to begin its members' messages.
+    """Returns gang key -> `gang NS/NAME: minMember 4 met, 2 more waiting for room; `, the beginning of messages.
 
-    Only for gangs that have their minimum met, and pending members.
+    Only gangs with pending members that have their minimum have an entry.
     """
     return {
         gang.key: f"gang {gang.key}: minMember {gang.min_member} met, {len(gang.pending)} more waiting for room; "

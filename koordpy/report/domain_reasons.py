@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says for each topology domain why a pending gang is not placed there, as a column of the table of `koordpy explain`.
+"""Returns for each topology domain why a gang is or is not placed there: a column in the table of `koordpy explain`.
 
-The reason is `large enough`, a lack of slots or of a resource, or `N slots, but ...` with what else excludes the gang,
-such as its bound members.
+The reason is `large enough`, a lack of slots or of a resource, or `N slots, but ...` with another obstacle, such as
+bound members in another domain.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class DomainReasons:
     def __init__(
         self, unit: Unit, pods: Sequence[PodInfo], problem: Problem, round_state: RoundState, *, fails: bool
     ) -> None:
-        """fails: True if it is proven that no placement exists, so that no domain is large enough."""
+        """fails: True if it is proven that no placement exists. Then no domain gets the reason `large enough`."""
         self._pods, self._problem, self._fails = pods, problem, fails
         self._sums = ResourceSums(pods, round_state) if several_kinds(pods) else None
         self._levels: dict[int, list[ResourceSum]] = {}
@@ -45,14 +45,16 @@ class DomainReasons:
         return f"{room}, but {but}"
 
     def _bound_elsewhere(self, level: int, domain: int) -> str:
-        """Returns the hard domains with bound members, if a domain at or below the hard layer is in none of them."""
+        """Returns the names of the MustGather layer's domains with bound members, if the domain is in none of them;
+        else empty. level: at or below that layer."""
         tree, hard = self._problem.tree, self._problem.hard
         held = sorted({int(tree.domain_of[hard][node]) for node in self._problem.bound.values()})
         own = int(tree.domain_of[hard][int(tree.levels[level].start[domain])])
         return "" if own in held else ", ".join(tree.path(hard, one) for one in held[:LISTED_DOMAINS])
 
     def _lacks(self, level: int, domain: int, slots: int) -> str:
-        """Returns what a domain lacks: slots for one shape, else the first lacking resource; empty if nothing."""
+        """Returns what a domain lacks for the gang: slots of a shape, else the first resource of which it has too
+        little; empty if it lacks nothing."""
         if self._sums is None:
             needed = len(self._pods)
             return f"{slots} of {count_noun(needed, 'slot')}" if slots < needed else ""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts on preemption: kube-scheduler's sentence in messages of pending pods, and the events on evicted pods.
+"""Composes the texts about preemption: a sentence in messages of pending pods, and the events on evicted pods.
 
-The beneficiary of an eviction is the pending pod or gang that starts with the freed capacity. Sources: preemption.md 8,
+The beneficiary of an eviction is the pending pod or gang that gets the freed capacity. Sources: preemption.md 8,
 kube-parity.md 1.
 """
 
@@ -32,17 +32,15 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ENDING = "preemption: not eligible due to a terminating pod on the nominated node."
 RECLAIMING = (RuleName.QUOTA, RuleName.FAIR_SHARE)
-"""Rules that reclaim capacity. While one of them is enabled, each eviction records the unit of the victim
-(`victim_unit`).
-
-That unit must not reclaim the capacity from the preemptor for a while (preemption.md 3.6).
+"""Preemption rules that reclaim capacity. While one of them is enabled, each eviction records the victim's unit
+(`victim_unit`), because that unit must not reclaim the capacity again for a while (preemption.md 3.6).
 """
 
 
 def never_preempts(unit: Unit) -> bool:
-    """Returns True if a core member has preemptionPolicy Never: the gang then preempts no pod for any member.
+    """Returns True if a core member has preemptionPolicy Never: then the whole gang preempts no pod.
 
-    Always False for a unit of which each member preempts for itself.
+    Always False for a unit with members that preempt one by one.
     """
     core = () if members_preempt_individually(unit) else core_members(unit)
     return any(pod.preemption_policy == "Never" for pod in core)
@@ -51,8 +49,8 @@ def never_preempts(unit: Unit) -> bool:
 def preemption_sentence(pod: PodInfo, round_state: RoundState, *, never: bool = False) -> str:
     """Returns kube-scheduler's sentence on preemption, which follows its sentence on the filters in a message.
 
-    Empty if preemption is disabled, or without nodes. never: True if the gang preempts no pod, whatever the policy of
-    this pod is.
+    Empty if preemption is disabled, or if the cluster has no nodes. never: result of `never_preempts` for the pod's
+    unit.
     """
     total = len(round_state.snapshot.nodes)
     if not round_state.config.preemption.enabled or not total:
@@ -89,7 +87,8 @@ _REASONS = {
 
 
 def beneficiary_of(one: PreemptingUnit) -> str:
-    """Returns `namespace/name` of the beneficiary: the plain pod, or the gang of the placed member of lowest rank."""
+    """Returns `namespace/name` of the beneficiary: the plain pod, or the gang of the placed member with the lowest
+    rank."""
     if one.unit.plain is not None:
         return one.unit.plain.key
     first = next((pod for pod in one.unit.members if pod.key in one.nodes), one.unit.members[0])
@@ -99,7 +98,7 @@ def beneficiary_of(one: PreemptingUnit) -> str:
 def unit_evictions(one: PreemptingUnit, round_state: RoundState) -> list[Eviction]:
     """Returns the evictions of one unit's plan, each with the reason and text of the event on the victim.
 
-    For victims by priority the text is that of kube-scheduler, with more detail; for other rules it is the rule's own.
+    For victims by the rule `priority` the text is kube-scheduler's, with more detail. Each other rule has another text.
     """
     # the preemptor as text, and the nodes that its pods get
     name = beneficiary_of(one)
@@ -129,7 +128,7 @@ def unit_evictions(one: PreemptingUnit, round_state: RoundState) -> list[Evictio
 
 
 def given_back_evictions(pods: Iterable[PodInfo], text: str) -> list[Eviction]:
-    """Returns the evictions of pods by which a quota above its runtime gives capacity back, without a beneficiary."""
+    """Returns the evictions of pods of a quota above its runtime. They have no beneficiary."""
     return [_eviction(pod, RuleName.QUOTA, None, text) for pod in pods]
 
 
@@ -144,8 +143,8 @@ def stale_evictions(gang: Gang, pods: Iterable[PodInfo], text: str) -> list[Evic
 def hurt_evictions(gang: Gang, pods: Iterable[PodInfo], unit: str, returns: Mapping[str, str]) -> list[Eviction]:
     """Returns the evictions of members that use unhealthy devices. The beneficiary is the gang itself.
 
-    unit: id of the unit; the evictions have another id, because no pending member waits for them. returns: pod
-    key -> name of the new node.
+    unit: id of the gang's unit. The evictions get a different id derived from it, because no pending member waits for
+    them. returns: key of a member -> name of its new node.
     """
     text = f"Moved for gang {gang.key}: a device of the pod is unhealthy"
     name = f"hurt:{unit}"
@@ -173,7 +172,7 @@ def _eviction(
 
 
 def nominations(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> list[Placement]:
-    """Returns the nominations of members of a unit for the nodes that they get once victims have terminated.
+    """Returns the nominations of a unit's members for the nodes that they get after the victims have terminated.
 
     nodes: pod key -> node position.
     """
@@ -182,7 +181,8 @@ def nominations(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -
 
 
 def benefit(one: PreemptingUnit, round_state: RoundState) -> Benefit:
-    """Returns the sentence on costs and benefit of one unit's plan with victims: pods evicted, and pods that start."""
+    """Returns the totals and the sentence of one unit's plan with victims: the pods evicted, and the pods that
+    start."""
     pods = [pod for victim in one.victims for pod in victim.unit.pods]
     devices = sum(card_hundredths(pod.charged) for pod in pods)
     broken = sum(victim.unit.kind is UnitKind.CORE for victim in one.victims)

@@ -2,9 +2,9 @@
 """The gang's sentence in the message of a pending member: what the gang needs, and what is available where.
 
 Example: `gang default/train: needed 8, available in block: b1: 5, b2: 3.` Lists such as `kubectl get events` show only
-the beginning of a message. So the sentence has a short form of at most `SENTENCE_CHARACTERS` characters, with which the
-message begins, and a full form with all additions. The message ends with the full form if the short form leaves
-something out. Source: gang-network.md section 6.
+the beginning of a message. Therefore the message begins with a short form of the sentence, which has at most
+`SENTENCE_CHARACTERS` characters. If the short form leaves something out, the message ends with the full form.
+Source: gang-network.md section 6.
 """
 
 from collections.abc import Iterable
@@ -18,11 +18,11 @@ class GangNeed:
     """The parts of `needed K, available in LAYER: DOMAIN: SLOTS, ...; ADDITION; ...`, without the gang's name."""
 
     text: str
-    """Everything before the list of domains."""
+    """The sentence up to the list of domains."""
     domains: tuple[str, ...] = ()
     """`DOMAIN: SLOTS` in the order of the sentence; empty if the text needs no list."""
     additions: tuple[str, ...] = ()
-    """Other limits of the gang, each after a semicolon."""
+    """Other limits of the gang, which follow the list; the sentence has a semicolon before each."""
 
     def with_additions(self, additions: Iterable[str]) -> "GangNeed":
         """Returns the sentence with further additions at the end."""
@@ -49,7 +49,7 @@ class GangSentence:
     minimum_met: str = ""
     """`gang NS/NAME: minMember 4 met, 2 more waiting for room; ` for a gang with its minimum met; else empty."""
     never: str = ""
-    """Why the unit never fits; empty if it may. Not repeated in the message if it is the text of `need`."""
+    """Why the unit never fits; empty if it may fit. If it equals the text of `need`, the message has it only once."""
 
     @property
     def first(self) -> str:
@@ -60,7 +60,7 @@ class GangSentence:
             return _ended(self._whole)
         for lead in dict.fromkeys(
             (self.minimum_met + self._lead, self._lead)
-        ):  # the last sentence has the minimum, too
+        ):  # if the minimum is left out here, the last sentence has it
             for number in range(min(LISTED_DOMAINS, len(self.need.domains)), 0, -1):
                 if _fits(text := lead + self.need.with_domains(number)):
                     return _ended(text)
@@ -90,9 +90,9 @@ class GangSentence:
 
 
 def short_lead(unit: str, text: str) -> str:
-    """Returns `gang UNIT: `, the beginning of a first sentence that goes on with a text.
+    """Returns `gang UNIT: `, the beginning of a message; `text` continues its first sentence.
 
-    The id of the unit is cut to leave space for the text, but not below `UNIT_CHARACTERS`.
+    The id of the unit is cut so that the text fits, but not to fewer than `UNIT_CHARACTERS` characters.
     """
     space = max(UNIT_CHARACTERS, SENTENCE_CHARACTERS - len(f"gang : {text}."))
     return f"gang {unit if len(unit) <= space else unit[: space - 3] + '...'}: "
@@ -115,7 +115,7 @@ def _fits(text: str) -> bool:
 def _cut(text: str) -> str:
     """Returns a sentence that is short enough, cut after a word if it is too long.
 
-    It is cut within a word if the cut after a word would remove over half.
+    It is cut within a word if a cut after a word would remove more than half of it.
     """
     if _fits(text):
         return _ended(text)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Composes the message of each pending pod: why it is not placed, as shown in its PodScheduled condition and events.
 
-A message joins sentences of kube-scheduler, of the gang, of quotas and of reservations. There is one entry per pending
-member. Pods and units of one equivalence class share their sentences within a round, because computing them is
-expensive. Source: gang-network.md 6, kube-parity.md 1.
+A message joins up to four sentences: kube-scheduler's, and those on the gang, on quotas and on reservations. There is
+one entry per pending member. Pods and units of one equivalence class share their sentences within a round, because
+computing them is expensive. Source: gang-network.md 6, kube-parity.md 1.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -40,7 +40,7 @@ from koordpy.report.rollout_words import blocked_by_predecessor, holder_of_room
 
 @dataclass
 class SentenceCache:
-    """Sentences of one round, by everything that they depend on."""
+    """Caches the sentences of one round. The keys contain everything that a sentence depends on."""
 
     sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     """(pod key of `RoundState.key`, alone, with_promise) -> result of `sentence`."""
@@ -54,8 +54,8 @@ class SentenceCache:
     ) -> tuple[str, tuple[str, ...]]:
         """Returns (kube-scheduler's sentence on the filters, plugins that refused) for pods with this key.
 
-        alone: True for a plain pod. with_promise: True if the capacity of a promised start is withheld from the pod
-        in the round state, so that nodes which pass are needed for that start.
+        alone: True for a plain pod. with_promise: True if capacity for a promised start is withheld from the pod in the
+        round state. Then the sentence says that nodes without a refusal are needed for that start.
         """
         known = self.sentences.get((key, alone, with_promise))
         if known is None:
@@ -69,7 +69,7 @@ class SentenceCache:
     def preemption(self, pod: PodInfo, key: bytes, round_state: RoundState, *, with_promise: bool, never: bool) -> str:
         """Returns kube-scheduler's sentence on preemption for pods with this key. Not cached for a nominated pod.
 
-        never: True if the gang preempts no pod, whatever the pod's policy is.
+        never: result of `never_preempts` for the pod's unit.
         """
         if pod.nominated_node:
             return preemption_sentence(pod, round_state, never=never)
@@ -82,7 +82,7 @@ class SentenceCache:
     def gang_need(self, unit: Unit, round_state: RoundState, *, with_promise: bool) -> GangNeed:
         """Returns the sentence on what a gang needs and what is available (`denial.gang_need`).
 
-        Not cached if the capacity of a promised start is withheld (`with_promise`).
+        with_promise: True if capacity for a promised start is withheld; then the result is not cached.
         """
         shape = None if with_promise else equivalence_class(unit, round_state)
         known = self.needs.get(shape) if shape is not None else None
@@ -103,10 +103,10 @@ def pending_pods(
 ) -> list[PendingPod]:
     """Returns an entry with the message for each pending member of a unit.
 
-    waiting: the pending members, at least one. after: the unit with the pods of the plan bound. reasons: decides the
-    reason of the members. never: why the unit never fits; empty if it may.
+    waiting: the pending members, at least one. after: the unit as if the placements of the plan were bound. reasons:
+    decides the reason of the members. never: why the unit never fits; empty if it may fit.
 
-    Cases in order: a gate blocks the unit; its plan was refused by the check; a quota refuses it; it lacks capacity.
+    The first cause that applies determines the message: a gate, a plan that the check refused, a quota, no capacity.
     """
 
     def pending_entry(
@@ -133,8 +133,8 @@ def pending_pods(
             text = f"plan refused by its check: {fault}"
             said = reasons.of(one, after, None)
             return [pending_entry(pod, said, text, ()) for pod in waiting]
-    # a quota refusal: the current one, or that of the planning attempt. `lack`: the diagnosis of a unit without
-    # capacity; `alone`: a plain pod; `met`: gang -> sentence if its minimum is met
+    # a quota refusal: on the current draft, or else in the unit's attempt. `lack`: diagnosis of a unit without
+    # capacity; `alone`: True for a plain pod; `met`: gang -> sentence if its minimum is met
     wait = one if isinstance(one, WaitingUnit) else None
     lack = wait.diagnosis if wait is not None and isinstance(wait.diagnosis, NoCapacity) else NoCapacity()
     blocked = wait.reasons if wait is not None else ()
@@ -158,14 +158,14 @@ def pending_pods(
             text = _message(gang, [*texts, *fits_alone], said.sentence)
             out.append(pending_entry(pod, said, text, (PLUGIN,)))
         return out
-    # lack of capacity: the sentence of the gang, then per pod those of the filters and on preemption
+    # no capacity: the sentence of the gang, then for each pod the sentences on filters and on preemption
     remarks = _remarks(one, after, waiting[0], round_state)
     if said.reason is Reason.HELD_BACK and (spares := spares_of(round_state.snapshot)):
         remarks.append(count_noun(len(spares), "spare node"))
     awaits = wait is not None and bool(wait.awaits) and not alone
     if alone:
         lacks = GangNeed("")
-    elif awaits:  # one sentence for all members, that does not change while the awaited pods terminate
+    elif awaits:  # one sentence for all members; it does not change while the awaited pods terminate
         lacks = GangNeed(f"needed {core}, {blocked[0].removesuffix('.')}")
     else:
         lacks = words.gang_need(after, round_state, with_promise=lack.beside_promise).with_additions(remarks)
@@ -201,9 +201,9 @@ def pending_pods(
 def _message(gang: GangSentence | None, texts: Iterable[str], last: str) -> str:
     """Returns the message of a pod: the gang's short sentence, `texts`, then the gang's full sentence if needed.
 
-    gang: sentence of its gang, None for a plain pod. texts: kube-scheduler's sentence, then those on preemption and
-    reservations; empty ones are left out (gang-network.md 6). last: the end of the message without a full stop;
-    empty for none.
+    gang: sentence of its gang; None for a plain pod. texts: kube-scheduler's sentence, then the sentences on preemption
+    and reservations; empty texts are left out (gang-network.md 6). last: a last sentence without a full stop; empty for
+    none.
     """
     sentences = [text for text in texts if text]
     if gang is not None:
@@ -220,8 +220,9 @@ def _remarks(
 ) -> list[str]:
     """Returns remarks on a unit, which are additions to the sentence of a gang, or sentences for a plain pod.
 
-    They say that the solver did not decide, what the planning attempt remarked, which pod of a rollout uses the
-    capacity, which unhealthy device blocks it, and which older pod blocks the rollout. first: any pending pod.
+    The remarks, as far as they apply: the solver did not decide; remarks of the unit's attempt; the pod of a rollout
+    that uses the capacity; the unhealthy device that blocks it; the older pod that blocks the rollout. first: any
+    pending pod of the unit.
     """
     attempt = one.attempt
     refused = next((run for run in attempt.runs if run.fault), None)

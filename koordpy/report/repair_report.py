@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports what a gang has lost, for its status and for `koordpy simulate` (repair.md 4.5 and 7)."""
+"""Reports the members that a gang has lost, for its status and for `koordpy simulate` (repair.md 4.5 and 7)."""
 
 from koordpy.api.natural_order import natural_key
 from koordpy.cache.lost_nodes import GONE
@@ -33,9 +33,9 @@ def hurt_members(gang: Gang, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def gang_repair(gang: Gang, snapshot: Snapshot, settings: Repair) -> GangRepair | None:
-    """Returns the losses of a gang, without its seats; None for a gang without any.
+    """Returns the losses of a gang, without its seats. None if no member is missing, lost, or uses an unhealthy device.
 
-    gang: as it is now, or with the pods of a round's plan bound.
+    gang: as it is now, or as if the placements of a round were bound.
     """
     if not gang.bound and not gang.lost:
         return None
@@ -54,9 +54,9 @@ def gang_repair(gang: Gang, snapshot: Snapshot, settings: Repair) -> GangRepair 
 
 
 def broken_gang(ref: GangRef, snapshot: Snapshot, settings: Repair) -> GangRepair | None:
-    """Returns what a gang of the snapshot lacks; None if it is not broken.
+    """Returns the losses of a gang of the snapshot; None if it is not broken.
 
-    Returns None also if all live members are terminating, and for gangs of other schedulers.
+    Also None if all live members are terminating, and for gangs of other schedulers.
     """
     names = snapshot.scheduler_names
     if not may_be_stale(ref, snapshot) or not any(

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sentences on a rollout of a Deployment that cannot proceed (workloads.md 4).
+"""Composes sentences on a rollout of a Deployment that cannot proceed (workloads.md 4).
 
-They name an old pod that uses the capacity of a new pod, or an old pending pod that no node could take.
+There are two causes: an old pod uses the capacity that a new pod needs, or an old pod is pending that no node could
+take.
 """
 
 from koordpy.feasibility.round_state import RoundState
@@ -11,9 +12,10 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def holder_of_room(unit: Unit, round_state: RoundState) -> str:
-    """Returns a sentence on an old pod that the rollout will delete, if the new pod would fit its node without it.
+    """Returns a sentence on an old pod that the rollout will delete, if a new pod would fit the old pod's node.
 
-    Tries the first `OUTGOING_TRIED` old pods, with the filters on the draft without that pod. Empty if none applies.
+    Tries the first `OUTGOING_TRIED` old pods: each is removed from the draft, and the filters are run. Empty if no such
+    pod is found.
     """
     snapshot, draft = round_state.snapshot, round_state.draft
     for gang in unit.gangs:
@@ -38,9 +40,9 @@ def holder_of_room(unit: Unit, round_state: RoundState) -> str:
 def blocked_by_predecessor(unit: Unit, round_state: RoundState) -> str:
     """Returns a sentence on a pending pod of an older ReplicaSet that no node could take, if it blocks a gang.
 
-    It does so if the gang has no bound member, and cannot reach its minimum without such pods. The controller keeps old
-    replicas until new pods run, so it creates too few new pods, and free capacity does not help. Empty without such a
-    pod. O(pods of older ReplicaSets + shapes x nodes).
+    Such a pod blocks a gang that has no bound member and too few other members for its minimum. The controller keeps
+    old replicas until new pods run. So it creates too few new pods, and free capacity does not help. Empty without such
+    a pod. O(pods of older ReplicaSets + shapes x nodes).
     """
     if unit.bound_any:
         return ""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creates the `RoundPlan`, the result of a planning round, from the outcomes of its units.
 
-The RoundPlan has everything that the scheduler then writes to the API server, and that commands print: placements with
-the annotations of their Bindings, evictions, nominations, messages of pending pods, and reports. Messages are composed
-in `pending_messages.py`, reports of gangs and units in `unit_reports.py`. Sources: gang-network.md sections 2.7 and 6;
+The RoundPlan has all data that the scheduler then writes to the API server, and that commands print: placements with
+the annotations of their Bindings, evictions, nominations, messages of pending pods, and reports. `pending_messages.py`
+composes the messages, `unit_reports.py` the reports of gangs and units. Sources: gang-network.md sections 2.7 and 6;
 kube-parity.md 1.
 """
 
@@ -66,9 +66,9 @@ def report_round(
 ) -> RoundPlan:
     """Returns the RoundPlan of the outcomes of all units that the round has planned, on the draft after the round.
 
-    every_gang: True to report also gangs without a planning attempt in this round. evictions: evictions that are not
-    part of any unit's plan. rejected: plans of actions that their check refused. warnings: (object, sentence).
-    not_minimal: units with a plan that evicts more pods than necessary. withheld: the reservation of a promised start;
+    every_gang: True to report also gangs that this round has not planned. evictions: evictions that are not part of a
+    unit's plan. rejected: plans of actions that the independent check refused. warnings: (object, sentence).
+    not_minimal: units with a plan that evicts more pods than necessary. withheld: the reservation for a promised start;
     None without one.
     """
     groups = round_state.groups
@@ -105,11 +105,11 @@ def report_round(
         for gang in after.gangs if after.is_gang else ():
             first = by_gang.get(gang.key)
             gang_reports[gang.ref.source.value + gang.key] = gang_report(gang, after, round_state, one, first, never)
-    # gangs that were not planned in this round
+    # gangs that this round has not planned
     for ref in groups.every() if every_gang else ():
         if ref.source.value + ref.key not in gang_reports:
             unit = groups.unit(ref).with_bound(placed, round_state.draft.evicted)
-            # the other gangs of its group were not tried either, so they are reported here as well
+            # no gang of this gang's unit was planned: all of them are reported here
             for gang in unit.gangs:
                 known = gang_report(gang, unit, round_state, None, None)
                 gang_reports.setdefault(gang.ref.source.value + gang.ref.key, known)
@@ -151,7 +151,7 @@ def report_round(
 
 
 def _waiting_pods(one: DecidedUnit, after: Unit) -> Sequence[PodInfo]:
-    """Returns the pods of a unit that are still pending. after: the unit with the pods of the plan bound."""
+    """Returns the pods of a unit that stay pending. after: the unit as if the placements of the plan were bound."""
     if one.unit.plain is None:
         return after.pending
     return () if isinstance(one, PlacedUnit) else (one.unit.plain,)
@@ -176,7 +176,7 @@ def _is_beside_promise(one: DecidedUnit) -> bool:
 
 
 def _warnings_of_asking(units: Sequence[Unit], asking: Asking) -> list[tuple[str, str]]:
-    """Returns warnings of units that ask for nodes, and of requests that cannot be read."""
+    """Returns warnings about units for which nodes are requested, and about ProvisioningRequests that are invalid."""
     found = [warning for unit in units for warning in asking.request_of(unit).warnings]
     odd = (one for own in asking.requests.values() for one in own if not has_valid_attempt(one))
     text = f"annotation {keys.PROVISIONING_ATTEMPT} is no whole number of 1 or more: 1 holds"
@@ -188,9 +188,10 @@ def _placements(
 ) -> list[Placement]:
     """Returns the placements of a unit with the annotations of their Bindings; empty if it is not placed.
 
-    asking: which units asked for nodes; their Bindings name the request.
+    asking: the units for which nodes were requested. Their Bindings name the ProvisioningRequest; None for no units.
 
-    Annotations of a gang member: rank, domain of the bound members, and id and number of the members bound together.
+    A gang member gets annotations with its rank, with the domain of the bound members, and with the id and size of the
+    set of members that are bound together.
     """
     if not isinstance(one, PlacedUnit):
         return []
@@ -228,10 +229,10 @@ def _cleared_annotations(pod: PodInfo, own: dict[str, str]) -> dict[str, str]:
 
 
 def _never_reason(one: DecidedUnit, after: Unit, round_state: RoundState) -> str:
-    """Returns why a unit never fits; empty if it may fit, or if that is not checked.
+    """Returns why a unit never fits; empty if it may fit, or if that was not checked.
 
-    It is not checked if the unit waits for something else: a gate, terminating pods, or capacity that is reserved. It
-    is not checked either if no member is left to place.
+    It is not checked if the unit waits for another reason (a gate, terminating pods, or reserved capacity), or if all
+    its members are placed.
     """
     match one:
         case BoundUnit() | PreemptingUnit():

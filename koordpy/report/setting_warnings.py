@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings on settings without effect, such as a misspelt annotation or a label that names no quota.
+"""Returns warnings about settings without effect, such as a misspelt annotation or a label that names no quota.
 
-On a live cluster they become InvalidAnnotation events, offline they are lines on stderr.
+On a live cluster each warning becomes an InvalidAnnotation event; offline commands print it on stderr.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ NO_GOAL = (
     "topology ignored: no gather goal set "
     f"(set annotation {keys.GANG_TOPOLOGY}, or gangs.defaults.gather in the configuration)"
 )
-"""Remark of `goal_remark`."""
+"""Text that `goal_remark` returns."""
 
 
 def goal_remark(unit: Unit, round_state: RoundState) -> str:
@@ -62,7 +62,7 @@ def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
 
 
 def counted_parts(units: Iterable[Unit]) -> list[tuple[str, str]]:
-    """Returns (object, resource) for each resource that is counted by number although its device may be shared.
+    """Returns (object, resource) for each requested resource that means a part of a device, but is only counted.
 
     The object is the first pod that requests the resource (`Pod/NAMESPACE/NAME`).
     """
@@ -80,7 +80,7 @@ def counted_text(resource: str) -> str:
 
 
 def _quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Returns (object, sentence) for labels that name no known quota or are ignored, and for unreadable quotas."""
+    """Returns (object, sentence) for quota labels that name no known quota or are ignored, and for invalid quotas."""
     quotas = snapshot.quotas
     tree = quotas.tree
     near = tree.quotas if len(tree.quotas) <= MEANT_AMONG else ()
@@ -94,7 +94,7 @@ def _quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str
 
 
 def _holder(pod: PodInfo) -> Holder:
-    """Returns which kind of pod this is, on which it depends which annotations have an effect."""
+    """Returns the kind of a pod that determines which annotations have an effect on it."""
     if pod.gang is None:
         return Holder.PLAIN
     if pod.gang.source is GangSource.WORKLOAD:

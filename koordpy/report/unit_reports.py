@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of gangs and units in a round plan, for the status of PodGroups, metrics and `koordpy simulate`.
+"""Composes the reports of gangs and units in a round plan, for the status of PodGroups, metrics and `koordpy simulate`.
 
-A gang's report has its status, message, proof and the domain of its bound members. A unit's report has the method and
-solves of its planning attempt, and measures of the placement: crossings of the network and bottlenecks between GPUs.
-Source: gang-network.md 2.7.
+A gang's report has its status, its message, the proof, and the domain of its bound members. A unit's report has the
+method and the solver runs of its attempt, and measures of its placement: how often the ring and the pipeline groups
+cross domains, and the lowest bandwidth between its GPUs. Source: gang-network.md 2.7.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from koordpy.report.setting_warnings import goal_remark
 def bound_domain(unit: Unit, round_state: RoundState, pods: tuple[PodInfo, ...]) -> tuple[int, int] | None:
     """Returns the (level, domain) of the lowest domain that contains all given bound pods.
 
-    None without a gather goal, without a topology object, or if no pod is on a node of the tree.
+    None without a gather goal, without a ClusterNetworkTopology, or if no pod is on a node of the tree.
     """
     tree = round_state.snapshot.tree
     at = [tree.index[pod.node] for pod in pods if pod.node in tree.index]
@@ -50,8 +50,8 @@ def gang_report(
 ) -> GangReport:
     """Returns the report of one gang of a unit.
 
-    one: outcome of the unit; None if it was not planned in this round. first: the verdict on a pending member, None for
-    none. never: why the unit never fits; empty if it may.
+    one: outcome of the unit; None if this round has not planned it. first: the verdict on one of the gang's pending
+    members; None without any. never: why the unit never fits; empty if it may fit.
     """
     message = first.message if first is not None else ""
     tree = round_state.snapshot.tree
@@ -75,7 +75,7 @@ def gang_report(
     where = bound_domain(unit, round_state, gang.bound)
     waits = gang.waits_for_members(unit.present(gang))
     if not message and not gang.members and gang.succeeded < gang.min_member:
-        message = waits  # the gang has no pod with a message
+        message = waits  # no pod of the gang has a message
     if bound and not gang.whole and gang.workload_gang is not None and gang.by_workload and not gang.pending:
         maker = gang.workload_gang.maker
         message = f"{bound} of {gang.min_member} members, {maker} has not made the others"
@@ -106,9 +106,9 @@ def _proof_of(one: DecidedUnit, never: str) -> Proof:
 
 
 def unit_report(one: DecidedUnit, after: Unit, round_state: RoundState, never: str) -> UnitReport:
-    """Returns the report of a unit. after: the unit with the pods of the plan bound.
+    """Returns the report of a unit. after: the unit as if the placements of the plan were bound.
 
-    never: why the unit never fits; empty if it may.
+    never: why the unit never fits; empty if it may fit.
     """
     bound = tuple(pod for pod in after.members if pod.bound)
     nodes = one.nodes if isinstance(one, PlacedUnit) else {}
@@ -133,7 +133,7 @@ def unit_report(one: DecidedUnit, after: Unit, round_state: RoundState, never: s
 
 
 def _bottlenecks(nodes: Mapping[str, int], round_state: RoundState) -> tuple[float, ...]:
-    """Returns the lowest bandwidth between the GPUs of each placed pod that has several, in GB/s (`bottlenecks`).
+    """Returns, for each placed pod with several GPUs, the lowest bandwidth between two of its GPUs, in GB/s.
 
     nodes: pod key -> node position.
     """
@@ -142,9 +142,11 @@ def _bottlenecks(nodes: Mapping[str, int], round_state: RoundState) -> tuple[flo
 
 
 def _crossings(unit: Unit, round_state: RoundState, bound: tuple[PodInfo, ...]) -> tuple[dict[str, int] | None, int]:
-    """Returns (layer -> pipeline groups of which it is the lowest common layer, ring neighbours on different nodes).
+    """Returns two measures of a placement: layer -> number of pipeline groups for which it is the lowest common layer;
+    number of neighbours in the ring that are on different nodes.
 
-    The first value is None without pipeline groups. The ring is the bound members in rank order, closed.
+    The first value is None without pipeline groups. The ring is the bound members in rank order, with the last member
+    next to the first.
     """
     tree = round_state.snapshot.tree
     at = {pod.key: tree.index[pod.node] for pod in bound if pod.node in tree.index}

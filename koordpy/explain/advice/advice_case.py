@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The input of the generators of changes: the pending unit, and the cluster after the decisions for all other units.
+"""The input of the functions that propose changes: the pending unit, and the cluster with all other units decided.
 
-Its values are estimates from which generators choose promising changes. Whether a change helps is decided by a trial.
+From its values (slots, domains, refusals) these functions estimate which changes may help. A trial (`trials.py`) then
+decides whether a change does help.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ from koordpy.problems.problem_building import hard_level
 
 @dataclass(frozen=True)
 class Case:
-    """A pending unit, its cluster, and what the unit lacks there."""
+    """A pending unit, its cluster, and the capacity that the unit lacks there. A *kind* is a shape of the unit's
+    pods."""
 
     snapshot: Snapshot
     config: KoordpyConfiguration
@@ -34,9 +36,9 @@ class Case:
     pod: PodInfo
     """The pod to explain, a member of the unit."""
     plan: RoundPlan
-    """The round as it is planned without any change."""
+    """The plan of the round without any change."""
     alone: RoundPlan
-    """The round that plans this unit only, as if no other unit were pending."""
+    """The plan of a round for this unit only, as if no other unit were pending."""
 
     @cached_property
     def round_state(self) -> RoundState:
@@ -46,7 +48,7 @@ class Case:
     def draft_on(self, snapshot: Snapshot) -> Draft:
         """Returns a draft of a snapshot with the placements and evictions of the round for all other units.
 
-        snapshot: that of the case, or one with the same pods and nodes but other limits.
+        snapshot: of the case, or one with the same pods and nodes but other quotas.
         """
         draft, own = Draft(snapshot), {pod.key for pod in self.unit.members}
         for eviction in self.plan.evictions:
@@ -60,12 +62,13 @@ class Case:
 
     @cached_property
     def core(self) -> tuple[PodInfo, ...]:
-        """The members that a plan must place: of every gang the needed number of lowest rank, or the plain pod."""
+        """The members that a plan must place: of every gang the needed number, lowest ranks first; or the plain pod."""
         return core_members(self.unit)
 
     @cached_property
     def kinds(self) -> tuple[PodInfo, ...]:
-        """One pod of each shape of the core, first that of the pod to explain; at most `ADVICE_KINDS`."""
+        """One pod of each shape in the core, at most `ADVICE_KINDS` pods. The pod to explain is first if it is
+        pending."""
         first: dict[bytes, PodInfo] = {}
         for pod in (self.pod, *self.core) if self.pod.pending else self.core:
             first.setdefault(pod.shape, pod)
@@ -73,18 +76,19 @@ class Case:
 
     @cached_property
     def hard(self) -> int:
-        """Deepest level with MustGather for the whole unit; 0 (the cluster) without one. A *hard domain* is on it."""
+        """Lowest level of the tree with MustGather for the whole unit; 0 (the cluster) without MustGather. A *hard
+        domain* is a domain of this level."""
         return hard_level(self.unit, self.round_state) if self.unit.is_gang else 0
 
     @cached_property
     def domain_of(self) -> list[int]:
-        """[nodes] index of the node's hard domain."""
+        """[nodes] index of each node's hard domain."""
         found: list[int] = self.snapshot.tree.domain_of[self.hard].tolist()
         return found
 
     @cached_property
     def slots(self) -> Ints:
-        """[hard domains] free slots of the scarcest kind (`scarcest`)."""
+        """[hard domains] free slots for pods of the shape of `scarcest`."""
         return self.snapshot.tree.levels[self.hard].sums(self.round_state.of(self.scarcest).slots)
 
     @cached_property
@@ -93,7 +97,7 @@ class Case:
         return min(self.kinds, key=lambda pod: int(self.round_state.of(pod).slots.sum()))
 
     @cached_property
-    def usage_in(self) -> frozenset[int]:
+    def bound_domains(self) -> frozenset[int]:
         """Indices of the hard domains with bound members of the unit; empty if any hard domain may be chosen."""
         if not self.hard:
             return frozenset()
@@ -102,7 +106,8 @@ class Case:
 
     @cached_property
     def daemons(self) -> dict[str, tuple[PodInfo, ...]]:
-        """Node name -> its DaemonSet and mirror pods, bound or not, which a new node like it would run too."""
+        """Node name -> its DaemonSet and mirror pods, bound or pending. A new node that is a copy of it would run them,
+        too."""
         out: dict[str, list[PodInfo]] = {}
         for pod in self.snapshot.pods.values():
             if not pod.finished and stays(pod) and (name := pod.node or node_of_daemon(pod.pod)):
@@ -110,7 +115,7 @@ class Case:
         return {name: tuple(pods) for name, pods in out.items()}
 
     def capacity_when_new(self, node: NodeInfo) -> Amounts:
-        """Returns the amounts that a new node like `node` has for other pods than its DaemonSet and mirror pods."""
+        """Returns the amounts of a new node like `node` that its DaemonSet and mirror pods leave to other pods."""
         left = dict(node.allocatable)
         for pod in self.daemons.get(node.name, ()):
             add_amounts(left, {PODS: 1, **pod.requests}, -1)
@@ -118,7 +123,7 @@ class Case:
 
     def may_hold(self, node: int) -> bool:
         """Returns True if the unit may be placed in the hard domain of a node (position)."""
-        return not self.usage_in or self.domain_of[node] in self.usage_in
+        return not self.bound_domains or self.domain_of[node] in self.bound_domains
 
     @property
     def needed(self) -> int:
@@ -128,7 +133,8 @@ class Case:
     def grounds(self, pod: PodInfo) -> list[tuple[Refusal, ...]]:
         """Returns, per node, the refusals of all filters for a pod; an empty tuple if the node takes the pod.
 
-        All are listed, not only the first, because a remedy for one is not enough if two filters refuse.
+        All refusals are listed, not only the first, because a change that removes one refusal is not enough if there
+        are two.
         """
         out: list[tuple[Refusal, ...]] = [()] * len(self.snapshot.nodes)
         for word in self.round_state.words(pod):

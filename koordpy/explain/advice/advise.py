@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds a few changes that would let a pending unit start, the least effort first. Entry point: `advice`.
 
-Generators propose changes, such as a quota raised or a node uncordoned. Each proposal is tried by planning rounds on a
-changed snapshot; only a change with which the planner placed the unit is returned. If no single change helps, pairs of
-changes of different kinds are tried.
+Generators propose changes, such as a raised quota or an uncordoned node. Each proposal is tried by planning rounds on a
+changed snapshot. Only changes with which the planner placed the unit are returned. If no single change helps, pairs of
+changes are tried.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from koordpy.explain.advice.change_pairs import ChangePairs
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort
 from koordpy.explain.advice.ended_changes import ended_changes
 from koordpy.explain.advice.gang_changes import gang_changes
-from koordpy.explain.advice.held_changes import held_changes
+from koordpy.explain.advice.gated_changes import gated_changes
 from koordpy.explain.advice.member_changes import member_changes
 from koordpy.explain.advice.node_changes import node_changes
 from koordpy.explain.advice.pod_spec_changes import pod_changes
@@ -38,15 +38,15 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.selection.preemption_names import RuleName
 
 _NOT_PAIRED = (Effort.NOTHING, Effort.FEWER_MEMBERS, Effort.PRIORITY, Effort.SMALLER, Effort.NO_GANG)
-"""Kinds of effort that are not combined with others: waiting, giving up the gang, and those in which an amount is
-reduced by trials."""
+"""Kinds of effort that are not combined with others: waiting, giving up the gang, and changes with an amount that is
+reduced by further trials."""
 
 
 def advice(decided: DecidedPod) -> list[str]:
     """Returns the ends of the lines `Would fit if ...` for a pending pod, the change with the least effort first.
 
-    Empty for a pod that starts in the round, and if no change was found. If a gate blocks the unit before nodes and
-    quotas are checked, only corrections of misspelt names and other numbers of members are tried.
+    Empty if the pod starts in the round, or if no change was found. If a gate blocks the unit, only corrections of
+    misspelt names and other numbers of members are tried.
     """
     snapshot, config, unit, pod = decided.snapshot, decided.round_state.config, decided.outcome.unit, decided.pod
     if decided.node is not None:
@@ -54,7 +54,7 @@ def advice(decided: DecidedPod) -> list[str]:
     held = _is_gated(decided.outcome)
     trials = Trials(snapshot, config, unit, pod.key, decided.plan)
     case = Case(snapshot, config, unit, pod, decided.plan, trials.alone)
-    changes = sorted(held_changes(case) if held else _changes(case), key=lambda change: change.asks)
+    changes = sorted(gated_changes(case) if held else _changes(case), key=lambda change: change.order)
     if decided.waits is not None and decided.waits.reason is Reason.NODES_CANNOT_HELP:
         changes = [change for change in changes if change.effort is not Effort.NEW_NODE]
     lines = list(_helpful(changes, trials))
@@ -93,7 +93,7 @@ def _changes(case: Case) -> Iterator[ClusterChange]:
     yield from gang_changes(case)
     yield from member_changes(case)
     yield from node_changes(case)
-    yield from quota_changes(case)  # before pods that end, because the quota is the reason to name
+    yield from quota_changes(case)  # before pods that end, so that a line about the quota is shown first
     yield from ended_changes(case)
     yield from priority_changes(case)
 
@@ -101,7 +101,8 @@ def _changes(case: Case) -> Iterator[ClusterChange]:
 def _helpful(changes: Iterable[ClusterChange], trials: Trials) -> Iterator[str]:
     """Yields the texts of the changes that help, in the given order.
 
-    Of each family only the first change that helps is used, and no change that contains all parts of another one.
+    Of each family (`ClusterChange.family`) only the first change that helps is yielded. A change that contains all
+    parts of an earlier one is not yielded.
     """
     done, shown, parts, lines = set[str](), set[str](), list[frozenset[str]](), 0
     for change in changes:
@@ -114,28 +115,29 @@ def _helpful(changes: Iterable[ClusterChange], trials: Trials) -> Iterator[str]:
         found = trials.helpful(change)
         if found is not None and found.text not in shown and not _contains(found, parts):
             shown |= {change.text, found.text}
-            done |= {change.family, change.spares}
-            parts += [found.means] if found.means else []
+            done |= {change.family, change.supersedes}
+            parts += [found.parts] if found.parts else []
             lines += 1
             yield found.text
 
 
 def _contains(change: ClusterChange, others: Iterable[frozenset[str]]) -> bool:
-    """Returns True if a change contains all parts of one of the others."""
-    return any(parts <= change.means for parts in others)
+    """Returns True if a change contains all parts of another change. others: the parts of each other change."""
+    return any(parts <= change.parts for parts in others)
 
 
 def _pairs(changes: Sequence[ClusterChange]) -> list[ClusterChange]:
     """Returns pairs of changes, each pair as one change.
 
-    The two changes of a pair are of different kinds of effort. Of each kind only the first few are used.
+    The two changes of a pair have different kinds of effort. Of each kind of effort only the first few changes are
+    used.
     """
     few: list[ClusterChange] = []
     for effort in Effort:
         if effort not in _NOT_PAIRED:
             few += [one for one in changes if one.effort is effort and one.text][:ADVICE_PAIRED]
     both = [a.combined_with(b) for i, a in enumerate(few) for b in few[i + 1 :] if a.effort is not b.effort]
-    return sorted(both, key=lambda change: change.asks)
+    return sorted(both, key=lambda change: change.order)
 
 
 def evictions_for(decided: DecidedPod) -> list[str]:

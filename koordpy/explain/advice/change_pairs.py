@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds sets of changes for a unit with several obstacles, such as a taint and a quota: one hides behind the other.
+"""Finds sets of two or three changes for a unit with several obstacles, such as a taint and a quota.
 
-The first change is applied, the unit is decided again, and changes for what then refuses it are tried there. A first
-change after which the unit waits with the same message removes no obstacle, and is not continued. If no pair helps,
-pairs that remove two obstacles are continued in the same way with a third change. The number of rounds is limited as
-for single changes.
+A later obstacle shows only after the first is removed. So the first change is applied, the unit is planned again, and
+changes against the new refusal are tried in addition. If the unit waits with the same message as before, the first
+change has removed no obstacle, and no further change is added to it. If no pair helps, a third change is added in the
+same way to pairs that have removed two obstacles. The number of planned rounds is limited as for single changes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,9 +20,9 @@ from koordpy.plan.limits import ADVICE_LINES, ADVICE_PAIRED
 from koordpy.planner.planning_round import plan_round
 
 _FIRST = (Effort.MISTAKE, Effort.OWN_WISH, Effort.OPEN_NODE, Effort.LIMIT)
-"""Efforts of changes that remove one obstacle completely, so that another one may show."""
+"""Kinds of effort that a first change may have: such changes remove an obstacle completely, so that the next shows."""
 _NEVER = (Effort.NOTHING, Effort.NO_GANG)
-"""Efforts that no pair contains."""
+"""Kinds of effort that no change of a set may have."""
 
 
 @dataclass
@@ -33,9 +33,9 @@ class ChangePairs:
     trials: Trials
     """The trials of single changes."""
     proposals: Callable[[Case], Iterable[ClusterChange]]
-    """Returns the changes for a case."""
+    """Returns the proposed changes for a case."""
     _lines: dict[frozenset[str], str] = field(default_factory=dict)
-    """Texts of the changes -> line."""
+    """Texts of the changes of a set that helps -> line of the set."""
     _open: list["_Chain"] = field(default_factory=list)
     """Pairs that do not help and may be continued, in the order in which they were found."""
     _rounds: int = 0
@@ -43,12 +43,12 @@ class ChangePairs:
 
     def __post_init__(self) -> None:
         self._work = self.trials.work
-        """Sum over all rounds of pending pods times nodes."""
+        """Work so far: sum over all planned rounds of (pending pods x nodes)."""
 
     def lines(self, changes: Sequence[ClusterChange]) -> list[str]:
-        """Returns the lines of the pairs that help; of sets of three if no pair helps.
+        """Returns the lines of the pairs that help; if no pair helps, of the sets of three that help.
 
-        changes: single changes of which none helps, in order of effort.
+        changes: single changes, none of which helps alone, in order of effort.
         """
         said = self.decided.waits.message if self.decided.waits is not None else ""
         for effort in _FIRST:
@@ -65,7 +65,7 @@ class ChangePairs:
                 self._try_after(chain)
 
     def _try_after(self, chain: "_Chain") -> None:
-        """Tries further changes in the world after the changes of a chain."""
+        """Applies the changes of a chain, plans the unit, and tries further changes."""
         try:
             world = chain.whole.make(World(self.decided.snapshot, self.decided.round_state.config))
         except VariantError:
@@ -78,7 +78,8 @@ class ChangePairs:
             plan_round(world.snapshot, world.config, watch=watch)
 
     def _continue(self, now: DecidedPod, chain: "_Chain") -> None:
-        """Adds lines for further changes that help. now: the decision after the changes of the chain."""
+        """Tries a further change after those of the chain, and adds a line if it helps. now: the decision for the pod
+        after the changes of the chain."""
         if now.node is not None or now.waits is None or now.waits.message == chain.message:
             return
         snapshot, config, unit, pod, plan = now.snapshot, now.round_state.config, now.outcome.unit, now.pod, now.plan
@@ -94,7 +95,7 @@ class ChangePairs:
                 if len(chain.changes) == 1 and last.effort in _FIRST and _may_be_first(last):
                     self._open.append(_Chain((*chain.changes, last), now.waits.message))
             elif not any(self.trials.helps_alone(fewer) for fewer in chain.without_one(last)):
-                families |= {last.family, last.spares}
+                families |= {last.family, last.supersedes}
                 texts = [*(one.text for one in chain.changes), found.text]
                 self._lines.setdefault(frozenset(texts), ", and ".join(texts))
         self._rounds, self._work = trials.done, trials.work
@@ -102,11 +103,11 @@ class ChangePairs:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Changes that are applied one after the other, and that do not help together."""
+    """Changes that are applied one after the other, and that together do not help yet."""
 
     changes: tuple[ClusterChange, ...]
     message: str
-    """Message of the pod without the last change. If it is the same with it, that change removes no obstacle."""
+    """Message of the pod before the last change. If the message stays the same, the last change removes no obstacle."""
 
     @property
     def whole(self) -> ClusterChange:
@@ -114,21 +115,21 @@ class _Chain:
         return reduce(ClusterChange.combined_with, self.changes)
 
     def without_one(self, last: ClusterChange) -> Iterator[ClusterChange]:
-        """Yields each change that leaves out one of the chain and ends with a further one."""
+        """Yields combined changes of `last` and all changes of the chain except one, for each change of the chain."""
         for i in range(len(self.changes)):
             yield reduce(ClusterChange.combined_with, (*self.changes[:i], *self.changes[i + 1 :], last))
 
 
 def _may_be_first(change: ClusterChange) -> bool:
-    """Returns True if a change is one fixed world, after which others can be tried."""
+    """Returns True if a change has exactly one result, so that further changes can be tried after it."""
     return change.reduce is None and not change.also
 
 
 def _few(changes: Iterable[ClusterChange], firsts: Sequence[ClusterChange]) -> Iterator[ClusterChange]:
-    """Yields the first few changes of each kind of effort, except those of the families of `firsts`."""
+    """Yields the first few changes of each kind of effort, without changes of the same families as `firsts`."""
     numbers: dict[Effort, int] = {}
     families, texts = {one.family for one in firsts} - {""}, {one.text for one in firsts}
-    for one in sorted(changes, key=lambda change: change.asks):
+    for one in sorted(changes, key=lambda change: change.order):
         if one.effort in _NEVER or one.family in families or one.text in texts:
             continue
         numbers[one.effort] = numbers.get(one.effort, 0) + 1

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One proposed change of the cluster, the configuration or a pending unit, which a trial applies to a snapshot."""
+"""Defines `ClusterChange`: one proposed change of the cluster, the configuration or a pending unit.
+
+A trial (`trials.py`) applies it to a `World`, which is the input of a round, and plans the round.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -39,7 +42,7 @@ class Effort(IntEnum):
 
 @dataclass(frozen=True)
 class World:
-    """Everything that a round is planned from, and that a change may alter."""
+    """The input of a round, which a change may alter."""
 
     snapshot: Snapshot
     config: KoordpyConfiguration
@@ -55,30 +58,31 @@ class ClusterChange:
     """End of the line `Would fit if ...`, in the subjunctive."""
     effort: Effort
     make: Callable[[World], World]
-    """Returns the world after the change. Raises VariantError if that world is not known exactly."""
+    """Returns the world after the change. Raises VariantError if the change cannot be applied exactly."""
     size: int = 0
-    """Order among changes of one effort, such as a number of pods or nodes: a smaller number is tried first."""
+    """Order among changes with the same effort, such as a number of pods or nodes. Smaller numbers are tried first."""
     family: str = ""
     """Name of a group of similar changes, of which only the first that helps is shown; empty for no group."""
     also: tuple[Callable[[World], World], ...] = ()
-    """Other worlds that fit the same text, such as the new node in another domain. The change must help in all."""
-    spares: str = ""
-    """Name of another family, of which no change is shown once this change helps; empty for none."""
-    means: frozenset[str] = frozenset()
-    """The parts of the change, such as the pods that end. A change that contains all parts of another one that helps
-    is not shown. Empty for a change that is not compared."""
+    """Other changes that the same text describes, such as the new node in another domain. A user may make any of them,
+    so the unit must start with each."""
+    supersedes: str = ""
+    """Name of another family. If this change helps, no change of that family is shown; empty for none."""
+    parts: frozenset[str] = frozenset()
+    """The parts of the change, such as the keys of pods that end. If a shown change has a subset of these parts, this
+    change is not shown. Empty if the change is not compared with others."""
     amount: float = 0.0
-    """Order among changes of one effort and size, such as the share by which a limit is raised."""
+    """Order among changes with the same effort and size, such as the share by which a limit is raised."""
     of_all: bool = False
-    """True for a stricter test: the round must bind every pod of the unit, evict none for them, and still bind all
-    pods that it binds without the change."""
+    """True for a stricter test of whether the change helps: the round must bind every pod of the unit without
+    evictions, and must still bind all pods that it binds without the change."""
 
     reduce: Callable[[Callable[["ClusterChange"], bool]], "ClusterChange"] | None = None
-    """Returns the smallest change of the same form that helps. The argument is a function that returns True if a change
-    helps. None for a change that cannot be made smaller."""
+    """Returns the smallest change of the same form that helps. Its argument is a function that tries a change and
+    returns True if it helps. None if the change cannot be made smaller."""
 
     @property
-    def asks(self) -> tuple[int, int, float]:
+    def order(self) -> tuple[int, int, float]:
         """The order in which changes are tried: (effort, size, amount)."""
         return int(self.effort), self.size, self.amount
 
@@ -89,7 +93,7 @@ class ClusterChange:
             max(self.effort, other.effort),
             _then(self.make, other.make),
             self.size + other.size,
-            means=self.means | other.means,
+            parts=self.parts | other.parts,
             amount=self.amount + other.amount,
             also=(
                 *(_then(way, other.make) for way in self.also),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names a set of running pods in a short text: `gang team-a/big (8 pods) and pod team-a/x completed`.
 
-A text names whole gangs, all pods of a gang in one domain, all pods of a node, and single pods with ranges of numbers.
-It is exact: with the state of the cluster, the text identifies the same pods.
+A text may name whole gangs, all pods of a gang in one domain, all pods of a node, and single pods with ranges of
+numbers. It is exact: with the state of the cluster it identifies exactly these pods.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,11 @@ from koordpy.pods.pod_owners import replacing_controller
 
 
 def may_end(pod: PodInfo, case: Case) -> bool:
-    """Returns True if a pod may be proposed: bound, able to end, of another unit, and not evicted by the round.
+    """Returns True if the end of a pod may be proposed. The pod must be bound, able to end, of another unit, and not
+    evicted by the round.
 
-    Siblings of a controller that replaces pods are not proposed, because the controller would replace them.
+    If a controller that replaces pods owns both the pod and the pod to explain, it is not proposed, because the
+    controller would replace it.
     """
     own = pod.gang is not None and any(pod.gang == gang.ref for gang in case.unit.gangs)
     if not pod.bound or stays(pod) or own or _is_sibling(pod, case):
@@ -28,7 +30,7 @@ def may_end(pod: PodInfo, case: Case) -> bool:
 
 
 def completed(pods: Sequence[PodInfo], case: Case) -> str:
-    """Returns the pods and `completed`, for example `pods a and b completed`.
+    """Returns the names of the pods followed by `completed`, for example `pods a and b completed`.
 
     Empty if the text would have too many names.
     """
@@ -61,9 +63,9 @@ def completed(pods: Sequence[PodInfo], case: Case) -> str:
 
 
 def not_replaced(pods: Sequence[PodInfo]) -> str:
-    """Returns `, not replaced by ReplicaSet team-a/web`: the controllers that replace pods which end.
+    """Returns a text with the controllers that would replace ended pods, as `, not replaced by ReplicaSet team-a/web`.
 
-    Empty if no pod has one, because the controllers of batch workloads let pods complete.
+    Empty if no pod has such a controller. Controllers of batch workloads do not replace completed pods.
     """
     owners = dict.fromkeys(
         f"{owner.kind} {pod.pod.metadata.namespace}/{owner.name}"
@@ -100,9 +102,9 @@ def running(ref: GangRef, case: Case) -> tuple[PodInfo, ...]:
 
 
 def _parts(ref: GangRef, left: Mapping[str, PodInfo], case: Case) -> Iterator[tuple[str, tuple[PodInfo, ...]]]:
-    """Yields (domain, all running pods of a gang in it) for the largest domains of which all these pods are in `left`.
+    """Yields (domain, all running pods of a gang in it) for the largest domains where all these pods are in `left`.
 
-    Only domains below the cluster and above the nodes, and only with two such pods or more.
+    Only domains below the cluster and above the nodes count, and only those with at least two running pods of the gang.
     """
     tree, index = case.snapshot.tree, case.snapshot.index
     pods, open_keys = running(ref, case), set(left)
@@ -118,7 +120,8 @@ def _parts(ref: GangRef, left: Mapping[str, PodInfo], case: Case) -> Iterator[tu
 
 
 def _ranges(keys: Sequence[str]) -> list[str]:
-    """Returns names of pods in natural order; three or more with consecutive numbers are one, `big-0 to big-7`."""
+    """Returns names of pods in natural order. Three or more pods with consecutive numbers are one name,
+    `big-0 to big-7`."""
     out: list[str] = []
     run: list[str] = []
     for key in [*sorted(keys, key=natural_key), None]:

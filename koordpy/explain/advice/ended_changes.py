@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposes running pods of other units that should end: a few on one node or in one domain, or whole gangs.
+"""Proposes that running pods of other units end: a few pods on one node or in one domain, or whole gangs.
 
 Pods of DaemonSets and mirror pods are never proposed, because they do not end. A set of pods is proposed only if a
-short text can name it (`completed_names.py`). Of equally large sets, one that breaks no gang is proposed first.
+short text can name it (`completed_names.py`). Of equally large sets, a set that breaks no gang is proposed first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,11 +40,10 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.search.ending_pods import find_termination_wait
 
 FEWEST = "fewest pods"
-"""Family of changes that end the fewest pods of one place. Only the first one that helps is shown, because the others
-are the same idea for other pods."""
+"""Family of changes that end the fewest pods of one node or domain. Only the first such change that helps is shown,
+because the others are similar."""
 WHOLE_GANGS = "whole gangs"
-"""Family of changes that complete one gang, which are not shown next to other pods that complete without breaking a
-gang."""
+"""Family of changes that complete one gang. They are not shown if fewer pods can end without breaking a gang."""
 
 
 def ended_changes(case: Case) -> Iterator[ClusterChange]:
@@ -63,7 +62,7 @@ def without(pods: Iterable[PodInfo]) -> Callable[[Snapshot], Snapshot]:
 
 
 def succeeded(pods: Iterable[PodInfo]) -> Callable[[Snapshot], Snapshot]:
-    """Returns a change of a snapshot in which pods have Succeeded. A gang lacks no member that has Succeeded."""
+    """Returns a change of a snapshot in which pods have Succeeded. Their gangs do not count them as missing."""
     ended = tuple(pods)
     return lambda snapshot: with_succeeded(snapshot, ended)
 
@@ -71,7 +70,7 @@ def succeeded(pods: Iterable[PodInfo]) -> Callable[[Snapshot], Snapshot]:
 def completion(pods: Sequence[PodInfo], case: Case, text: str = "", family: str = FEWEST) -> ClusterChange:
     """Returns the change that ends some running pods.
 
-    text: of the change; by default the names of the pods, which is empty for too many names. family: as of
+    text: of the change; by default the names of the pods, or an empty text if these are too many. family: as in
     `ClusterChange`.
     """
     broken = breaks_gangs(pods, case)
@@ -82,21 +81,21 @@ def completion(pods: Sequence[PodInfo], case: Case, text: str = "", family: str 
         of_snapshot(succeeded(pods)),
         len(pods),
         family,
-        spares="" if broken else WHOLE_GANGS,
+        supersedes="" if broken else WHOLE_GANGS,
         amount=float(broken),
-        means=frozenset(pod.key for pod in pods),
+        parts=frozenset(pod.key for pod in pods),
     )
 
 
 def _terminating(case: Case) -> Iterator[ClusterChange]:
-    """Yields the end of pods that are terminating already, if the unit can start after them."""
+    """Yields the end of the terminating pods that the unit waits for, if there are any."""
     awaited = find_termination_wait(case.unit, case.round_state)
     if awaited is not None:
         yield ClusterChange(f"{awaited.what} had ended", Effort.NOTHING, of_snapshot(without(awaited.pods)))
 
 
 def _obstruction(case: Case) -> Iterator[ClusterChange]:
-    """Yields the removal of a pod that blocks devices for the pod to explain, if a device family finds one."""
+    """Yields the removal of a pod that blocks devices for the pod to explain, if a device family finds such a pod."""
     found = find_obstruction(case.pod, case.round_state)
     if found is not None:
         yield ClusterChange(found.miss, Effort.OTHERS_END, of_snapshot(without([case.snapshot.pods[found.pod]])), 0)
@@ -116,11 +115,11 @@ class _RemovalSearch:
             return int(self._case.round_state.of(self._pod).slots[node])
 
     def freed(self, node: int, gone: Sequence[PodInfo] = (), number: int = 1) -> list[PodInfo] | None:
-        """Returns the fewest pods to remove from a node, besides those in `gone`, for `number` more slots.
+        """Returns the fewest pods to remove from a node, in addition to `gone`, for `number` more slots.
 
-        None if `ADVICE_ENDING` pods are not enough. Small sets are found by the sums of requests, and checked; of sets
-        of equal size one that breaks no gang, then the smallest requests. Otherwise pods are added, the largest first,
-        and those that are not needed are dropped. The size of a pod is counted in shares of the requests of the kind.
+        Returns None if the removal of `ADVICE_ENDING` pods is not enough. First all small sets with sufficient sums of
+        requests are checked: fewest pods first, then sets that break no gang, then the smallest requests. If none is
+        enough, pods are added, the largest first (`_share`), and then pods that are not needed are dropped.
         """
         case = self._case
         there = [pod for pod in case.snapshot.pods_on.get(case.snapshot.nodes[node].name, ()) if may_end(pod, case)]
@@ -145,9 +144,9 @@ class _RemovalSearch:
         return more
 
     def fewest(self, nodes: Sequence[int], slots: int) -> list[PodInfo]:
-        """Returns the fewest pods to remove from some nodes for `slots` more slots; empty if that takes too many.
+        """Returns the fewest pods to remove from some nodes for `slots` more slots; empty if too many would be needed.
 
-        Dynamic programming over nodes and slots, O(nodes x slots^2), on the sets of `_gains`.
+        Dynamic programming over nodes and slots, O(nodes x slots^2), with the sets of pods that `_gains` yields.
         """
         best: dict[int, list[PodInfo]] = {0: []}
         for node in nodes:
@@ -161,9 +160,9 @@ class _RemovalSearch:
         return found if len(found) <= ADVICE_ENDING * ADVICE_NAMED else []
 
     def _gains(self, node: int, slots: int) -> Iterator[tuple[int, list[PodInfo]]]:
-        """Yields (slots that a node gains, fewest pods to remove for them), with up to `slots` slots.
+        """Yields (slots that a node gains, fewest pods to remove for them), for 1 up to `slots` slots.
 
-        A set that is too large for a direct search contains the set for fewer slots.
+        A set that is too large for an exhaustive search is built from the set for fewer slots.
         """
         before, gained, gone = self._slots(node, ()), 0, list[PodInfo]()
         while gained < slots:
@@ -178,15 +177,16 @@ class _RemovalSearch:
             yield min(slots, gained), gone
 
     def _share(self, pod: PodInfo) -> float:
-        """Returns the sum, over resources, of a pod's request divided by the request of the kind."""
+        """Returns the size of a pod: the sum over resources of its request divided by the request of the kind."""
         return sum(pod.requests.get(name, 0) / amount for name, amount in self._pod.requests.items() if amount)
 
     def _small_sets(
         self, node: int, gone: Sequence[PodInfo], there: Sequence[PodInfo], slots: int
     ) -> list[tuple[PodInfo, ...]]:
-        """Returns a few of the smallest sets of pods that give a node, by their requests, more than `slots` slots.
+        """Returns a few of the smallest sets of pods with requests that are enough for more than `slots` slots.
 
-        Empty if no set of `ADVICE_SET` pods does. A set may still give no slot, for example because of a host port.
+        Empty if no set of at most `ADVICE_SET` pods is enough. The node may still gain no slot, for example because of
+        a host port, so the caller checks each set.
         """
         case, names = self._case, list(self._pod.requests)
         columns = [0, *(case.snapshot.columns[name] for name in names)]
@@ -214,9 +214,9 @@ def _able(case: Case, pod: PodInfo) -> list[int]:
 
 
 def _open_nodes(case: Case, pod: PodInfo) -> list[int]:
-    """Returns the positions of nodes that could take a pod of a kind after other pods have ended.
+    """Returns the positions of nodes that could take a pod of the kind of `pod` after other pods have ended.
 
-    Nodes that lack the least of the requested resources are first.
+    Nodes that lack the smallest part of the requested resources are first.
     """
     draft, snapshot, asked = case.round_state.draft, case.snapshot, pod.requests
     free = draft.free()
@@ -230,9 +230,9 @@ def _open_nodes(case: Case, pod: PodInfo) -> list[int]:
 
 
 def _least_number(case: Case, pod: PodInfo, node: int) -> int:
-    """Returns a lower bound on the pods that must end on a node for one more pod of a kind.
+    """Returns a lower bound on the number of pods that must end on a node for one more pod of a kind.
 
-    More than the node has if all of them are too few.
+    If even the end of all pods is not enough, the number is larger than the number of pods on the node.
     """
     free, most = case.round_state.draft.free()[node], 0
     there = [one for one in case.snapshot.pods_on.get(_name(case, node), ()) if may_end(one, case)]
@@ -249,7 +249,7 @@ def _least_number(case: Case, pod: PodInfo, node: int) -> int:
 def _on_one_node(case: Case) -> Iterator[ClusterChange]:
     """Yields, for a plain pod, the nodes on which the fewest pods must end.
 
-    The text says what the node lacks, except if the pods also make a quota admit the pod.
+    The text names the resource that the node lacks, except if the end of the pods also makes a quota admit the pod.
     """
     pod, snapshot, refusals = case.pod, case.snapshot, limit_refusals(case, case.snapshot)
     room = _RemovalSearch(case, pod)
@@ -275,8 +275,8 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
 def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
     """Yields, for a gang and a few hard domains, a small set of pods that must end there so that the gang fits.
 
-    The set is the smallest that gives the missing slots for the scarcest kind. The text has the number of slots, except
-    if the pods also make a quota admit the gang.
+    The set is the smallest that frees the missing slots for the scarcest kind. The text has the number of slots, except
+    if the end of the pods also makes a quota admit the gang.
     """
     refusals = limit_refusals(case, case.snapshot)
     reference = case.scarcest
@@ -304,7 +304,7 @@ def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
 
 
 def _with_whole_parts(pods: Sequence[PodInfo], case: Case, domain: int) -> list[PodInfo]:
-    """Returns pods, with all further pods of their gangs in a hard domain, so that a short text can name them."""
+    """Returns the pods and all other pods of their gangs in a hard domain, so that a short text can name them."""
     index, found = case.snapshot.index, {pod.key: pod for pod in pods}
     for ref in dict.fromkeys(pod.gang for pod in pods if pod.gang is not None):
         there = [pod for pod in running(ref, case) if pod.node in index and may_end(pod, case)]
@@ -317,9 +317,10 @@ def _name(case: Case, node: int) -> str:
 
 
 def _fewest(case: Case) -> Iterator[ClusterChange]:
-    """Yields, for a few places, a small set of pods that must end there, found by trials and not by slots.
+    """Yields, for a few places, a small set of pods that must end there, found by trials instead of slots.
 
-    A trial removes up to `ADVICE_POOL` pods of the place first. If that helps, further trials remove fewer.
+    A place is a list of nodes. The first trial removes up to `ADVICE_POOL` pods of the place. If that helps, further
+    trials remove fewer pods.
     """
     for nodes in _places(case):
         pool: list[PodInfo] = []
@@ -330,14 +331,14 @@ def _fewest(case: Case) -> Iterator[ClusterChange]:
             pool += there
         if pool := pool[:ADVICE_POOL]:
             change = partial(completion, case=case)
-            yield replace(change(pool), means=frozenset(), reduce=partial(_fewer, change, pool))
+            yield replace(change(pool), parts=frozenset(), reduce=partial(_fewer, change, pool))
 
 
 def _places(case: Case) -> Iterator[list[int]]:
     """Yields places for `_fewest`: lists of nodes on which pods may have to end, full nodes first.
 
-    With a hard layer those are the domains with the most slots. Without one, the domains that lack slots for parts, if
-    there are any, and then all nodes.
+    With MustGather for the whole unit, a place is a hard domain; those with the most slots are first. Otherwise the
+    domains that lack slots for parts of the unit are yielded, if there are any, and then all nodes.
     """
     nodes = _open_nodes(case, case.scarcest)
     full = case.round_state.of(case.scarcest).slots == 0
@@ -361,8 +362,8 @@ def _fewer(
 ) -> ClusterChange:
     """Returns a smaller change that still helps; its text is empty if too many pods would remain.
 
-    The shortest beginning of the pool that helps is found. Then nodes, and then single pods, that are not needed are
-    dropped. change: pods -> change that ends them. helps: returns True if a change helps.
+    Finds the shortest beginning of `pool` that helps. Then drops whole nodes and single pods that are not needed.
+    change: pods -> change that ends them. helps: returns True if a change helps.
     """
 
     def enough(pods: Sequence[PodInfo]) -> bool:

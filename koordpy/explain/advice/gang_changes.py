@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposes changes of a gang's settings: required layers, multiples, topology keys, names, or not being a gang.
+"""Proposes changes of a gang's settings: without a required layer, a multiple or a topology key, or no gang at all.
 
-An annotation is changed in the metadata of the object that has it, which is a PodGroup, a workload or a pod, and then
-read again as the scheduler reads it. Topology keys are changed in the PodGroup's spec, membership in the pods.
+An annotation is changed in the metadata of the object that has it (a PodGroup, a workload or a pod), and then parsed
+again as by the scheduler. Topology keys are changed in the PodGroup's spec, membership in the pods.
 """
 
 import copy
@@ -46,7 +46,7 @@ def without_pods_of(snapshot: Snapshot, ref: GangRef) -> Snapshot:
 
 
 def _gather(case: Case) -> Iterator[ClusterChange]:
-    """Yields changes that give up MustGather and podCountMultiple rules: each alone, then all together."""
+    """Yields changes that give up MustGather and podCountMultiple rules: each rule alone, then all together."""
     layers = case.snapshot.tree.layers
     rules = [rule for gang in case.unit.gangs for rule in gang.wish.gather if rule.must]
     hard = {(rule.layer, rule.scope): layers.level(rule.layer) or 0 for rule in rules}
@@ -60,7 +60,7 @@ def _gather(case: Case) -> Iterator[ClusterChange]:
         of = _owners(case, partial(_counts, layer=layer))
         parts.append((f"podCountMultiple {layer}={k}{of} were left out", partial(_uncount, layer=layer)))
     for text, edit in parts:
-        yield ClusterChange(text, Effort.OWN_WISH, _rewritten(case, [edit]), 1, spares="gather")
+        yield ClusterChange(text, Effort.OWN_WISH, _rewritten(case, [edit]), 1, supersedes="gather")
     if len(parts) > 1:
         text = ", and ".join(text for text, _ in parts)
         yield ClusterChange(text, Effort.OWN_WISH, _rewritten(case, [edit for _, edit in parts]), len(parts), "gather")
@@ -77,9 +77,9 @@ def _counts(gang: Gang, *, layer: str) -> bool:
 
 
 def _owners(case: Case, says: Callable[[Gang], bool]) -> str:
-    """Returns ` of gangs A and B` for the gangs to which a rule belongs, if the unit's settings are in several objects.
+    """Returns ` of gangs A and B`, the gangs that have a rule, to be added to a text.
 
-    Empty if they are in one object. says: returns True if a gang has the rule.
+    Empty if the settings of all gangs of the unit are in one object. says: returns True if a gang has the rule.
     """
     snapshot = case.snapshot
     found = [(gang, settings_of(snapshot, gang.ref)) for gang in case.unit.gangs]
@@ -92,7 +92,7 @@ def _owners(case: Case, says: Callable[[Gang], bool]) -> str:
 
 
 def _prefer(rule: Rule, *, layer: str, scope: str) -> None:
-    """Changes an entry for this layer and scope to PreferGather, which is only possible for the whole group."""
+    """Changes an entry for this layer and scope to PreferGather. PreferGather has no scope, so the scope is removed."""
     if rule.get("layer") == layer and rule.get("scope", "group") == scope:
         rule["strategy"] = "PreferGather"
         rule.pop("scope", None)
@@ -107,7 +107,7 @@ def _uncount(rule: Rule, *, layer: str) -> None:
 def _rewritten(case: Case, edits: list[Callable[[Rule], None]]) -> Callable[[World], World]:
     """Returns a change that applies edits to the gather rules of every gang of the unit.
 
-    A gang without the annotation gets one with its default rules from the configuration, edited. The change raises
+    If a gang has no annotation, it gets one: the default rules of the configuration after the edits. The change raises
     VariantError if no rule is changed.
     """
 
@@ -135,7 +135,8 @@ def _rewritten(case: Case, edits: list[Callable[[Rule], None]]) -> Callable[[Wor
 
 
 def _as_rules(wish: TopologyWish) -> list[Rule]:
-    """Returns the gather rules of a gang in the form of the annotation, because default rules are in no annotation."""
+    """Returns the gather rules of a gang as they would be in the annotation. For gangs with the default rules, which
+    are in no annotation."""
     return [
         {
             "layer": rule.layer,
@@ -173,8 +174,8 @@ def _noted(meta: ObjectMeta, key: str, text: str) -> ObjectMeta:
 def with_meta(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta) -> Snapshot:
     """Returns a snapshot with new metadata of the object that has a gang's settings.
 
-    The object is the derived gang of a workload, a PodGroup of Koordinator or of upstream, or the pod of that name.
-    Raises VariantError if it is a bound pod, or missing.
+    meta: metadata of a workload, of a PodGroup of Koordinator or upstream, or of a pod. Raises VariantError if the
+    object is a bound pod, or does not exist.
     """
     if ref in snapshot.workload_gangs:
         derived = {**snapshot.workload_gangs, ref: replace(snapshot.workload_gangs[ref], meta=meta)}
@@ -192,7 +193,7 @@ def with_meta(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta) -> Snapshot:
 
 
 def _hard_keys(case: Case) -> Iterator[ClusterChange]:
-    """Yields, per topology key of upstream PodGroups, the change that leaves it out."""
+    """Yields, for each topology key of the unit's upstream PodGroups, the change that removes it."""
     for key in dict.fromkeys(key for gang in case.unit.gangs for key in gang.hard_keys):
 
         def edit(snapshot: Snapshot, key: str = key) -> Snapshot:
@@ -216,7 +217,7 @@ def _hard_keys(case: Case) -> Iterator[ClusterChange]:
 def _independent(case: Case) -> Iterator[ClusterChange]:
     """Yields the change of a gang into plain pods, if no setting requests a gang and no member runs.
 
-    koordpy treats some Jobs as gangs by default (`is_default`).
+    This is so for Jobs that koordpy treats as gangs by default (`is_default`).
     """
     unit = case.unit
     gang = unit.gangs[0] if unit.gangs else None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proposes another number of members of a gang: a smaller minMember, or more members for a multiple.
 
-minMember is changed where it is stated: in a PodGroup, in the labels or annotations of the pods, or by an annotation of
-the workload.
+minMember is changed in the object that states it: in a PodGroup, in the labels or annotations of the pods, or in an
+annotation of the workload.
 """
 
 import math
@@ -37,7 +37,7 @@ def member_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def fewer_members(case: Case) -> Iterator[ClusterChange]:
-    """Yields, for a few gangs, the largest smaller minMember with which the unit starts.
+    """Yields, for a few gangs, a smaller minMember: the largest number with which the unit starts.
 
     The smallest possible number is tried first, and then increased by bisection.
     """
@@ -62,7 +62,7 @@ def _numbers(case: Case, gang: Gang) -> list[int]:
 
 
 def _stated(gang: Gang, *, alone: bool) -> str:
-    """Returns the setting with the minimum of a gang, as a text that continues `were NUMBER`; empty if it is not known.
+    """Returns the name of the setting that states a gang's minimum, for a text `NAME were NUMBER`; empty if unknown.
 
     alone: True if the unit has no other gang.
     """
@@ -85,9 +85,9 @@ def _stated(gang: Gang, *, alone: bool) -> str:
 
 
 def _smaller_totals(case: Case, gangs: Sequence[Gang]) -> Iterator[ClusterChange]:
-    """Yields, for a workload with a minimum over several roles, the largest smaller number with which the unit starts.
+    """Yields, for a workload with one minimum over all roles, a smaller minimum: the largest that lets the unit start.
 
-    The roles get their parts of the number in their order (workloads.md 5.2).
+    The number is divided among the roles in their order (workloads.md 5.2).
     """
     by_setting: dict[tuple[object, MinimumSetting], list[WorkloadGang]] = {}
     for gang in gangs:
@@ -105,11 +105,12 @@ def _smaller_totals(case: Case, gangs: Sequence[Gang]) -> Iterator[ClusterChange
 
 
 def _with_total(run: object, setting: MinimumSetting, stated: str, number: int) -> ClusterChange:
-    """Returns the change of a minimum over all roles of a run. stated: the setting, for the text."""
+    """Returns the change of the minimum over all roles of one run of a workload. stated: name of the setting, for the
+    text."""
 
     def edit(snapshot: Snapshot) -> Snapshot:
         shares, gangs = setting.shared(number), dict(snapshot.workload_gangs)
-        only = next(iter(shares.values()))  # a gang of a workload with a single role has no role
+        only = next(iter(shares.values()))  # for gangs without a role, as in a workload with a single role
         for ref, one in snapshot.workload_gangs.items():
             if one.run == run and one.minimum_setting == setting:
                 gangs[ref] = replace(one, min_member=min(one.min_member, shares.get(one.role, only)))
@@ -125,7 +126,7 @@ def _place(meta: ObjectMeta) -> str:
 
 
 def _with_minimum(gang: Gang, stated: str, size: int, number: int) -> ClusterChange:
-    """Returns the change to a minimum. stated: as of `_stated`; size: as of `ClusterChange`."""
+    """Returns the change to a minimum. stated: result of `_stated`. size: as in `ClusterChange`."""
     ref = gang.ref
 
     def edit(snapshot: Snapshot) -> Snapshot:
@@ -171,9 +172,9 @@ def _largest(
 
 
 def _multiple(case: Case) -> Iterator[ClusterChange]:
-    """Yields further members, up to the next number that satisfies all multiples.
+    """Yields the creation of further members, up to the next number that satisfies all multiples.
 
-    Only if no number of members from the minimum to all of them satisfies the multiples.
+    Yields nothing if a number between the gang's minimum and its current number of members satisfies them.
     """
     unit = case.unit
     divisor = math.lcm(*unit_multiples(unit, case.round_state).values())

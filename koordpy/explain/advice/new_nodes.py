@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proposes new nodes that would let a unit start: copies of existing nodes, in the domains where they help.
 
-A node to copy is called a template. How many copies are needed is estimated from below by sums of resources, and from
-above with all earlier units; trials find the smallest number that helps.
+A node to copy is called a template. A lower bound on the number of copies follows from sums of resources, an upper
+bound from the requests of this unit and of all earlier units. Trials find the smallest number that helps.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,10 +22,10 @@ from koordpy.api.quantity import quantity_text
 from koordpy.cache.snapshot import PODS, NodeInfo, Snapshot
 from koordpy.cache.snapshot_variants import new_node, with_daemons, with_nodes
 from koordpy.explain.advice.advice_case import Case
-from koordpy.explain.advice.change_kinds import Kinds
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World, of_snapshot
 from koordpy.explain.advice.part_needs import PartNeeds, part_needs
 from koordpy.explain.advice.reductions import lowest
+from koordpy.explain.advice.scarce_kinds import Kinds
 from koordpy.framework.filter_protocol import Code
 from koordpy.plan.limits import ADVICE_NAMED, ADVICE_NEW_NODES, ADVICE_TEMPLATES
 from koordpy.plugins.node_filters import repels
@@ -37,9 +37,9 @@ CORDONED, AFFINITY = "NodeUnschedulable", "NodeAffinity"
 
 
 def in_order(case: Case, nodes: Iterable[int]) -> list[int]:
-    """Returns those of `nodes` (positions) on which the unit may be placed, in order of preference for a change.
+    """Returns the positions from `nodes` on which the unit may be placed, in the order in which to propose changes.
 
-    Nodes of hard domains with the most free slots are first, then natural order of names.
+    Nodes in the hard domains with the most free slots are first; nodes of one domain are in natural order of names.
     """
     domain, slots = case.domain_of, case.slots
     allowed = filter(case.may_hold, nodes)
@@ -56,7 +56,8 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def more_nodes(case: Case) -> Iterator[ClusterChange]:
-    """Yields new nodes in one domain, for each template; then in several domains at once, if parts lack slots there."""
+    """Yields new nodes in one domain, for each template; then new nodes in several domains at once, if parts of the
+    unit lack slots in several domains."""
     kinds = Kinds(case)
     scarce = kinds.scarce or case.kinds[0]
     templates = _templates(case, scarce)
@@ -71,20 +72,22 @@ class _Growth:
     """Proposals for numbers of new nodes that are copies of one template."""
 
     def __init__(self, case: Case, pod: PodInfo, template: int, remark: str) -> None:
-        """pod: of the kind that lacks capacity. template: node position. remark: end of the text (`Kinds.remark`)."""
+        """pod: a pod of the kind that lacks capacity. template: position of the node to copy. remark: end of the text
+        (`Kinds.remark`)."""
         self._case, self._template, self._remark = case, template, remark
         self.node = case.snapshot.nodes[template]
         self._resource = _shown(pod, self.node)
         self.elsewhere = _like_in_other_places(case, pod, template)
         """Positions of equal nodes in other places of the same hard domain."""
         self._firsts: dict[int, Callable[[World], World]] = {}
-        """Number of nodes -> change that adds them in the template's place; shared, so that its trial is cached."""
+        """Number of nodes -> change that adds them in the template's place. Stored, because trials are cached by the
+        identity of this function."""
 
     def change(self, number: int, size: int, *, wherever: bool) -> ClusterChange:
-        """Returns the change by `number` new nodes.
+        """Returns the change that adds `number` new nodes.
 
-        wherever: True for a text that names only the hard domain. Then the nodes must help in each place of that domain
-        that was tried, because users may add them in any of them. False for a text with the exact place.
+        wherever: False for a text with the exact place of the nodes. True for a text that names only the hard domain;
+        users may then add the nodes anywhere in it, so the change must help in each place that is tried.
         """
         case, node = self._case, self.node
         first = self._firsts.setdefault(number, of_snapshot(_NewNodes(case, [node] * number, "0")))
@@ -107,10 +110,10 @@ def _with(number: int, resource: str, node: NodeInfo) -> str:
 
 
 def _more_like(case: Case, pod: PodInfo, template: int, place: int, remark: str) -> Iterator[ClusterChange]:
-    """Yields changes by copies of a template: the first few numbers from a lower bound up, then one large number.
+    """Yields changes that add copies of a template: a few numbers from a lower bound up, then one large number.
 
-    The large number is enough for all earlier units too, and is reduced to the smallest number that helps. place: rank
-    of the template among all templates, for the order of trials.
+    The large number is enough for this unit and all earlier units. A trial reduces it to the smallest number that
+    helps. place: rank of the template among all templates, for the order of trials.
     """
     least = _least(case, template)
     if least > ADVICE_NEW_NODES:
@@ -141,7 +144,8 @@ def _smallest(
 
 
 def _more_in_parts(case: Case, pod: PodInfo, needs: PartNeeds, remark: str) -> Iterator[ClusterChange]:
-    """Yields new nodes in several domains at once: in each as many as its missing slots for parts of the unit need."""
+    """Yields one change with new nodes in several domains. Each domain gets enough nodes for the slots that it lacks
+    for parts of the unit."""
     domain_of = case.snapshot.tree.domain_of[needs.level].tolist()
     able = _able_when_empty(case, pod)
     like = {domain: next((i for i in able if domain_of[i] == domain), -1) for domain in needs.lacks}
@@ -163,7 +167,7 @@ def _fewer_in_domains(
     remark: str,
     helps: Callable[[ClusterChange], bool],
 ) -> ClusterChange:
-    """Returns the change with as few nodes per domain as still help, reduced domain by domain."""
+    """Returns the change with the fewest new nodes per domain that still help, reduced one domain after the other."""
     best = dict(numbers)
     for domain in numbers:
         while best[domain] and sum(best.values()) > 1:
@@ -177,7 +181,7 @@ def _fewer_in_domains(
 def _in_domains(
     case: Case, pod: PodInfo, level: int, like: dict[int, int], numbers: dict[int, int], remark: str
 ) -> ClusterChange:
-    """Returns the change by new nodes in several domains of a level.
+    """Returns the change that adds new nodes in several domains of a level.
 
     numbers: domain -> number of new nodes. like: domain -> position of a node in it to copy.
     """
@@ -197,8 +201,8 @@ def _in_domains(
 class _NewNodes:
     """A change of a snapshot that adds copies of nodes, with copies of their DaemonSet and mirror pods.
 
-    start: first letters of the names of the new nodes. Names decide between equal nodes, so a change is tried with
-    names that are first in natural order, and with names that are last.
+    start: beginning of the new nodes' names. Between equal nodes the planner decides by name. So each change is tried
+    twice: with names that are first in natural order, and with names that are last.
     """
 
     def __init__(self, case: Case, templates: Sequence[NodeInfo], start: str) -> None:
@@ -216,7 +220,7 @@ class _NewNodes:
 
 
 def _on(info: PodInfo, old: str, new: str) -> PodInfo:
-    """Returns the copy of a DaemonSet or mirror pod of node `old` that runs on node `new`."""
+    """Returns a copy, bound to node `new`, of a DaemonSet or mirror pod of node `old`."""
     pod = copied_daemon(info.pod, old, new)
     return structs.replace(
         info, pod=pod, key=f"{info.namespace}/{pod.metadata.name}", node=new, pending=False, shape=b"", gang=None
@@ -248,10 +252,10 @@ def _label_keys(case: Case, pod: PodInfo) -> list[str]:
 
 
 def _templates(case: Case, pod: PodInfo) -> dict[object, int]:
-    """Returns the templates: sort of node -> position of the first node of that sort; at most `ADVICE_TEMPLATES`.
+    """Returns the templates: sort of node -> position of the first node of this sort; at most `ADVICE_TEMPLATES`.
 
-    A sort is a hard domain, the allocatable resources, and the labels that rules refer to. Sorts in hard domains with
-    the most free slots are first.
+    Nodes are of one sort if they have the same hard domain, allocatable resources, and values of the labels that rules
+    refer to. Sorts in the hard domains with the most free slots are first.
     """
     label_keys = _label_keys(case, pod)
     found: dict[object, int] = {}
@@ -263,11 +267,11 @@ def _templates(case: Case, pod: PodInfo) -> dict[object, int]:
 
 
 def _like_in_other_places(case: Case, pod: PodInfo, template: int) -> list[int]:
-    """Returns a few nodes that are equal to a template and in its hard domain, but in other places.
+    """Returns positions of a few nodes that are equal to a template and in its hard domain, but in other places.
 
-    A place is a domain of the lowest layer, with the labels that rules refer to. The result has the first and the last
-    place, and one place for each value of these labels. So places that rules about other pods forbid are among them,
-    where a new node would not help.
+    Nodes are in one place if they have the same domain of the lowest layer and the same values of the labels that rules
+    refer to. The result has nodes of the first and the last place, and one for each value of these labels. So it also
+    has places where rules about other pods forbid the unit's pods, and a new node would not help.
     """
     nodes, tree, label_keys = case.snapshot.nodes, case.snapshot.tree, _label_keys(case, pod)
     finest = tree.domain_of[tree.depth - 1].tolist()
@@ -291,18 +295,18 @@ def _like_in_other_places(case: Case, pod: PodInfo, template: int) -> list[int]:
 
 
 def _pods_per_empty_node(case: Case, node: NodeInfo, pod: PodInfo) -> int:
-    """Returns the number of pods of a kind that a node without other pods than those of DaemonSets and kubelets takes,
-    by resources alone."""
+    """Returns how many pods of a kind fit a node that runs only its DaemonSet and mirror pods, by resources alone."""
     free = case.capacity_when_new(node)
     amounts = [free.get(name, 0) // amount for name, amount in pod.requests.items() if amount]
     return min([*amounts, free.get(PODS, 0)])
 
 
 def _least(case: Case, template: int) -> int:
-    """Returns a lower bound on the copies of a node that the unit needs.
+    """Returns a lower bound on the number of copies of a node that the unit needs.
 
-    By the sum of each resource in the hard domain of the node, and for one kind of pods by slots. More than
-    `ADVICE_NEW_NODES` if the node lacks a resource, so that no number of copies helps.
+    It follows from the sum of each resource in the node's hard domain; for a unit with one kind of pods, from its
+    slots. If the node lacks a requested resource, no number of copies helps: then more than `ADVICE_NEW_NODES` is
+    returned.
     """
     node, snapshot = case.snapshot.nodes[template], case.snapshot
     capacity = case.capacity_when_new(node)
@@ -323,9 +327,9 @@ def _least(case: Case, template: int) -> int:
 
 
 def _with_earlier_units(case: Case, node: NodeInfo) -> int:
-    """Returns how many new nodes would have the resources for the unit and for all units pending before it.
+    """Returns how many new nodes have the resources for the unit and for all pending units before it in the queue.
 
-    These earlier units may use all of the capacity that is added for the unit.
+    So many are needed at most, even if these earlier units use the added capacity first.
     """
     waiting, snapshot = list(case.core), case.snapshot
     for one in case.plan.pending:
@@ -342,10 +346,10 @@ def _with_earlier_units(case: Case, node: NodeInfo) -> int:
 
 
 def _shown(pod: PodInfo, node: NodeInfo) -> str:
-    """Returns the resource that describes a new node in the text.
+    """Returns the resource by which a text describes a new node, as in `2 more nodes with 8 nvidia.com/gpu`.
 
-    It is an accelerator or other extended resource that the pod requests, else the resource of which the pod requests
-    the largest share of the node.
+    It is an extended resource that the pod requests, such as an accelerator. Without one, it is the resource of which
+    the pod requests the largest share of the node.
     """
     device = next((name for name in sorted(pod.requests) if name in keys.ACCELERATORS or "/" in name), "")
     if device:
@@ -357,8 +361,8 @@ def _shown(pod: PodInfo, node: NodeInfo) -> str:
 def exact_place(case: Case, node: int) -> str:
     """Returns the exact place of a node as text, such as `rack r7`; empty if there is none below the hard domain.
 
-    It is the domain of the lowest layer, if that is below the hard layer, else the value of a label that rules refer
-    to. Empty also for a node that lacks a topology label.
+    The place is the domain of the lowest layer, if this layer is below the hard one; else the value of a label that
+    rules refer to. Also empty for a node that lacks a topology label.
     """
     tree, level = case.snapshot.tree, case.snapshot.tree.depth - 1
     if level > case.hard:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposes changes of nodes: cordons removed, labels added, devices repaired. New nodes are in `new_nodes.py`.
+"""Proposes changes of nodes: cordons removed, labels added, devices repaired. `new_nodes.py` proposes new nodes.
 
-Which nodes and how many is an estimate from slots and resources; a trial decides whether the change helps.
+The nodes of a proposal, and their number, are estimated from slots and resources. A trial decides whether it helps.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,12 +36,13 @@ def node_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def _sizes(number: int) -> list[int]:
-    """Returns how many of `number` nodes are changed together in each proposal: 1, 2, .. `ADVICE_NAMED`, then all."""
+    """Returns the numbers of nodes to change together, one number per proposal: 1, 2, .. `ADVICE_NAMED`, then
+    `number`."""
     return sorted({*range(1, min(number, ADVICE_NAMED) + 1), number})
 
 
 def _opened(case: Case) -> Iterator[ClusterChange]:
-    """Yields the removal of cordons from some nodes. A trial finds whether another reason excludes them as well."""
+    """Yields the removal of cordons from some nodes. Other filters may exclude these nodes as well: a trial decides."""
     nodes = case.snapshot.nodes
     closed = [i for i, grounds in enumerate(case.grounds(case.kinds[0])) if any(g.plugin == CORDONED for g in grounds)]
     order = [nodes[i] for i in in_order(case, closed)]
@@ -59,7 +60,8 @@ def _opened(case: Case) -> Iterator[ClusterChange]:
 
 
 def _reopened(case: Case) -> Iterator[ClusterChange]:
-    """Yields for each node that rejected pods of the unit's shapes that it takes them again (numa.md 8.6, 8.7)."""
+    """Yields, for each node that is closed to the unit's pods because its kubelet rejected such pods, that it takes
+    them again (numa.md 8.6, 8.7)."""
     closed = case.snapshot.closed_nodes
     if closed is NOTHING_CLOSED:
         return
@@ -76,7 +78,7 @@ def _reopened(case: Case) -> Iterator[ClusterChange]:
 
 
 class _Reopened:
-    """A change of a snapshot in which a node takes all pods again that it rejected."""
+    """A change of a snapshot in which a node takes all pods again that its kubelet rejected."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -96,7 +98,7 @@ class _OtherNodes:
 
 
 def _uncordoned(node: NodeInfo) -> NodeInfo:
-    """Returns a node without its cordon and the taint that comes with it."""
+    """Returns a node without its cordon and without the taint that belongs to the cordon."""
     taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT.key)
     own = [taint for taint in node.node.spec.taints if taint.key != UNSCHEDULABLE_TAINT.key]
     spec = structs.replace(node.node.spec, unschedulable=False, taints=own)
@@ -104,10 +106,11 @@ def _uncordoned(node: NodeInfo) -> NodeInfo:
 
 
 def _labelled(case: Case) -> Iterator[ClusterChange]:
-    """Yields the labels of the node selector, added to nodes that only node affinity and capacity exclude.
+    """Yields labels to add to nodes, so that they match the unit's node selector.
 
-    Only keys that the node lacks are added: a label that a node has describes it, so another value would be untrue. Of
-    the keys that are reserved for Kubernetes only those of topology layers are proposed.
+    Only nodes without another refusal than node affinity and capacity are proposed. Only keys that a node lacks are
+    added, because a label that exists describes the node, and another value would be untrue. Of the keys that are
+    reserved for Kubernetes, only those of topology layers are proposed.
     """
     asked = {item for pod in case.kinds for item in pod.pod.spec.node_selector.items()}
     layers = {key for layer in case.snapshot.tree.layers.chain for key in layer.label_keys}
@@ -137,16 +140,16 @@ def _labelled(case: Case) -> Iterator[ClusterChange]:
 
 
 def _in_layers(case: Case) -> Iterator[ClusterChange]:
-    """Yields topology labels for nodes without them: those of a domain that lacks slots for the unit.
+    """Yields topology labels to add to nodes without them, so that the nodes become part of a domain that lacks slots.
 
-    The nodes are then part of that domain. The labels are copied from a node that is in it.
+    The labels are copied from a node in that domain.
     """
     snapshot, tree = case.snapshot, case.snapshot.tree
     unlabelled = {name for names in tree.lacking for name in names}
     needs = PartNeeds(case.hard, {}) if case.hard else part_needs(case)
     if not unlabelled or needs is None or not needs.level or len(needs.lacks) > 1:
         return
-    # nodes without topology labels that have slots, those with the most slots first
+    # nodes without topology labels that have slots; nodes with the most slots are first
     slots = case.round_state.of(case.scarcest).slots
     lacking = [i for i, node in enumerate(snapshot.nodes) if node.name in unlabelled and slots[i]]
     lacking.sort(key=lambda i: (-slots[i], natural_key(snapshot.nodes[i].name)))
@@ -191,13 +194,13 @@ def _with_labels(node: NodeInfo, more: dict[str, str]) -> NodeInfo:
 
 
 def _missing(case: Case) -> Iterator[ClusterChange]:
-    """Yields amounts that single nodes lack for a pod, such as GPUs in one NUMA zone."""
+    """Yields additional amounts for single nodes that lack them for a pod, such as GPUs in one NUMA zone."""
     found = missing_amounts(case.kinds[0], case.round_state.inputs)
     for i, (text, edit) in enumerate(islice(found, ADVICE_NAMED)):
         yield ClusterChange(text, Effort.OTHERS_END, of_snapshot(edit), i, "zone")
 
 
 def _delivering(case: Case) -> Iterator[ClusterChange]:
-    """Yields remedies for device faults that block pods, such as a node agent that cannot deliver GPUs now."""
+    """Yields repairs of device faults that block pods, such as a node agent that cannot deliver GPUs now."""
     for text, edit in islice(remedies(case.snapshot), ADVICE_NAMED):
         yield ClusterChange(text, Effort.OPEN_NODE, of_snapshot(edit), 1, "delivery")

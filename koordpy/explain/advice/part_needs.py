@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimates which topology domains lack slots for the parts of a unit, to propose changes there.
+"""Estimates which topology domains lack slots for the parts of a unit, so that changes can be proposed there.
 
-A part is members that must share one domain: a replica, a gang, or a multiple of members. Parts are packed by best fit
-decreasing. A part that fits no domain is assigned to the domain with the most slots left, which then lacks the rest.
-Whether a change in these domains helps is decided by a trial.
+A part is a set of members that must share one domain: a replica, a gang, or a multiple of members. Parts are packed
+into domains by best fit decreasing. If a part fits no domain, it is assigned to the domain with the most free slots,
+and the slots that are missing there are counted.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from koordpy.problems.problem_building import unit_multiples
 
 @dataclass(frozen=True)
 class PartNeeds:
-    """How many slots domains lack for parts."""
+    """The numbers of slots that domains lack for parts of a unit."""
 
     level: int
     """Level of the domains in which parts must be."""
@@ -25,9 +25,10 @@ class PartNeeds:
 
 
 def part_needs(case: Case) -> PartNeeds | None:
-    """Returns the slots that domains lack, for parts counted in pods of the scarcest kind (`Case.scarcest`).
+    """Returns the slots that domains lack for the parts of a unit. The slots, and the sizes of parts, are counted in
+    pods of the scarcest kind (`Case.scarcest`).
 
-    None for a unit without parts, if all parts fit, or if there are more parts without room than domains.
+    None if the unit has no parts, if all parts fit, or if more parts than there are domains fit no domain.
     """
     pod = case.scarcest
     level, sizes = _sizes(case, pod)
@@ -50,9 +51,10 @@ def part_needs(case: Case) -> PartNeeds | None:
 
 
 def _sizes(case: Case, pod: PodInfo) -> tuple[int, list[int]]:
-    """Returns (deepest level with parts, per part on it the number of core members of a kind).
+    """Returns (lowest level with parts, number of core members of the kind of `pod` in each part of this level).
 
-    Parts on node labels and parts with bound members are left out. Without parts: level 0 and an empty list.
+    Parts that must share the value of a node label, and parts with bound members, are left out. Without parts: level 0
+    and an empty list.
     """
     core = {one.key for one in case.core if one.shape == pod.shape}
     by_level: dict[int, list[int]] = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposes changes of the pods' own specification: a rule given up, a misspelt name corrected, less of a resource.
+"""Proposes changes of the pods' specification: without one of its rules, with a corrected name, with smaller requests.
 
-Each change edits the specification of all pending members to which it applies, and reads the result again as the
-scheduler reads pods. Functions that take and return a `Pod` make the edit for one pod.
+Each change edits the specification of all pending members to which it applies, and converts the result as the scheduler
+converts pods. Functions that take and return a `Pod` edit one pod.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -53,12 +53,12 @@ def _change(
     family: str = "",
     *,
     amount: float = 0.0,
-    means: Iterable[str] = (),
+    parts: Iterable[str] = (),
     only: Iterable[PodInfo] | None = None,
 ) -> ClusterChange:
     """Returns a change that edits every pending pod of the unit by `respec`.
 
-    only: the pods to edit; None for all. Other arguments: as of ClusterChange.
+    only: the pods to edit; None for all pending pods. Other arguments: as in `ClusterChange`.
     """
     chosen = case.unit.pending if only is None else tuple(only)
 
@@ -68,11 +68,12 @@ def _change(
         new = [read_again(old, pod, world.snapshot, world.config) for old, pod in changed if pod != old.pod]
         return World(with_pods(world.snapshot, new), world.config, world.only)
 
-    return ClusterChange(text, effort, make, size, family, amount=amount, means=frozenset(means))
+    return ClusterChange(text, effort, make, size, family, amount=amount, parts=frozenset(parts))
 
 
 def _misspelt(case: Case) -> Iterator[ClusterChange]:
-    """Yields, per requested resource that no node has, the change to a resource of similar name that some node has."""
+    """Yields, for each requested resource that no node has, the change to a resource with a similar name that a node
+    has."""
     there = case.snapshot.offered_resources
     lost = {name for pod in case.kinds for name in pod.requests if name not in there}
     for name in sorted(lost):
@@ -102,7 +103,7 @@ def _with_amounts(pod: Pod, amounts: Callable[[Quantities], Quantities]) -> Pod:
 
 
 def _selectors(case: Case) -> Iterator[ClusterChange]:
-    """Yields changes that leave out node selectors or required node affinity: each label alone, then combinations.
+    """Yields changes that leave out labels of the node selector, or required node affinity: each alone, then together.
 
     If no node has the value of a selector, the text lists values that nodes have.
     """
@@ -116,22 +117,22 @@ def _selectors(case: Case) -> Iterator[ClusterChange]:
             note = f" (no node has it, {note})"
         text = f"node selector {key}={value} were left out{note}"
         edit = partial(_without_selector, key=key, value=value)
-        yield _change(case, text, Effort.OWN_WISH, edit, means=[f"selector {key}={value}"])
+        yield _change(case, text, Effort.OWN_WISH, edit, parts=[f"selector {key}={value}"])
     labels = [f"selector {key}={value}" for key, value in asked]
     if len(asked) > 1:
         text = "its node selector were left out"
-        yield _change(case, text, Effort.OWN_WISH, _without_selectors, len(asked), means=labels)
+        yield _change(case, text, Effort.OWN_WISH, _without_selectors, len(asked), parts=labels)
     if any(_needs_nodes(pod.pod) for pod in case.kinds):
         text = "its required node affinity were left out"
         affinity = "node affinity"
-        yield _change(case, text, Effort.OWN_WISH, _without_node_affinity, means=[affinity])
+        yield _change(case, text, Effort.OWN_WISH, _without_node_affinity, parts=[affinity])
         if asked:
             text, size = "its node selector and its required node affinity were left out", len(asked) + 1
 
             def without_both(pod: Pod) -> Pod:
                 return _without_node_affinity(_without_selectors(pod))
 
-            yield _change(case, text, Effort.OWN_WISH, without_both, size, means=[*labels, affinity])
+            yield _change(case, text, Effort.OWN_WISH, without_both, size, parts=[*labels, affinity])
 
 
 def _needs_nodes(pod: Pod) -> bool:
@@ -160,8 +161,9 @@ def _without_node_affinity(pod: Pod) -> Pod:
 def _tolerations(case: Case) -> Iterator[ClusterChange]:
     """Yields tolerations of taints that exclude the unit from nodes.
 
-    Each proposal is all such taints of some nodes, the smallest set first; the last one is all of these taints. Cordons
-    are left out, and nodes that are not ready or under pressure, because no kubelet would start the pod there.
+    Each proposal tolerates all such taints of some nodes. Proposals with the fewest taints are first; the last proposal
+    tolerates all these taints. Taints of cordons, and of nodes that are not ready or under pressure, are never
+    proposed, because the pods would not run there.
     """
     sets: dict[tuple[Taint, ...], int] = {}
     for node in case.snapshot.nodes:
@@ -180,8 +182,8 @@ def _tolerations(case: Case) -> Iterator[ClusterChange]:
         names = " and ".join(map(taint_text, taints))
         text = f"it tolerated taint{'s' if len(taints) > 1 else ''} {names}"
         edit = partial(_tolerant, taints=taints)
-        means = [f"taint {taint_text(taint)}" for taint in taints]
-        yield _change(case, text, Effort.OPEN_NODE, edit, len(taints), means=means)
+        parts = [f"taint {taint_text(taint)}" for taint in taints]
+        yield _change(case, text, Effort.OPEN_NODE, edit, len(taints), parts=parts)
 
 
 def _tolerant(pod: Pod, *, taints: tuple[Taint, ...]) -> Pod:
@@ -190,7 +192,7 @@ def _tolerant(pod: Pod, *, taints: tuple[Taint, ...]) -> Pod:
 
 
 def _annotations(case: Case) -> Iterator[ClusterChange]:
-    """Yields changes that leave out the annotations on GPU bandwidth and GPU partitions."""
+    """Yields changes that remove the annotations on GPU bandwidth and GPU partitions."""
     for key in (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC):
         if any(key in pod.pod.metadata.annotations for pod in case.kinds):
             yield _change(case, f"annotation {key} were left out", Effort.OWN_WISH, partial(_without_note, key=key))
@@ -203,7 +205,7 @@ def _without_note(pod: Pod, *, key: str) -> Pod:
 
 
 def _preemptible(case: Case) -> Iterator[ClusterChange]:
-    """Yields the change of non-preemptible pods to preemptible ones, if a min refuses them.
+    """Yields the change of non-preemptible pods to preemptible pods, if the min of a quota refuses them.
 
     Non-preemptible pods must fit the min of their quotas; preemptible pods need not.
     """
@@ -222,10 +224,10 @@ def _evictable(pod: Pod) -> Pod:
 
 
 def _smaller(case: Case) -> Iterator[ClusterChange]:
-    """Yields smaller requests of one resource: the most that any node has in total, or the most that any has free.
+    """Yields smaller requests of one resource: the most that any node has in total, or the most that any node has free.
 
-    For accelerators also smaller numbers. Only for a resource that a single container requests. Of a unit with pods
-    that request different amounts, those of one role, gang or pod are changed.
+    For accelerators smaller numbers are proposed, too. The resource must be requested by one container of each pod. If
+    pods of the unit request different amounts, each proposal changes the pods of one role, one gang, or one pod.
     """
     draft, snapshot = case.round_state.draft, case.snapshot
     for name in sorted({name for pod in case.kinds for name in pod.requests}) if snapshot.nodes else ():
@@ -245,9 +247,9 @@ def _smaller(case: Case) -> Iterator[ClusterChange]:
 
 
 def _requesting(case: Case, name: str) -> dict[str, list[PodInfo]]:
-    """Returns the pods that request a resource, by what the text calls them: `it`, or `each pod of role worker`.
+    """Returns the pods that request a resource, grouped by their name in texts: `it`, or `each pod of role worker`.
 
-    Pods of which several containers request the resource are left out, and so are groups with different amounts.
+    Left out are pods with several containers that request the resource, and groups with different amounts.
     """
     pending = case.unit.pending
     if len({pod.requests.get(name, 0) for pod in pending}) == 1:
@@ -265,7 +267,8 @@ def _requesting(case: Case, name: str) -> dict[str, list[PodInfo]]:
 
 
 def _group_title(pod: PodInfo, case: Case) -> str:
-    """Returns `each pod of role worker`, `each pod of gang default/a` if the unit has several gangs, or the pod."""
+    """Returns a text for pods like `pod`: `each pod of role worker`; without a role `each pod of gang default/a` if the
+    unit has several gangs, else the name of the pod."""
     gang = next((one for one in case.unit.gangs if one.ref == pod.gang), None)
     if gang is None:
         return f"pod {pod.key}"
@@ -275,7 +278,7 @@ def _group_title(pod: PodInfo, case: Case) -> str:
 
 
 def _parts(most: int) -> list[int]:
-    """Returns the numbers of devices to try, from `most` down: first `ADVICE_LESS` in steps of 1, then halves."""
+    """Returns the numbers of devices to try, from `most` down: `ADVICE_LESS` numbers in steps of 1, then halves."""
     few = list(range(most, max(0, most - ADVICE_LESS), -1))
     while few and few[-1] > 1:
         few.append(few[-1] // 2)
@@ -283,7 +286,8 @@ def _parts(most: int) -> list[int]:
 
 
 def _only_holder(pod: PodInfo, name: str) -> Container | None:
-    """Returns the only container that requests a resource; None if several do, or the pod as a whole."""
+    """Returns the only container that requests a resource. None if several containers request it, or if the request is
+    one of the whole pod."""
     spec = pod.pod.spec
     holders = [one for one in spec.containers if name in one.resources.requests or name in one.resources.limits]
     others = any(name in one.resources.requests or name in one.resources.limits for one in spec.init_containers)
@@ -293,7 +297,7 @@ def _only_holder(pod: PodInfo, name: str) -> Container | None:
 
 
 def _with_less(pod: Pod, *, name: str, text: str) -> Pod:
-    """Returns a pod with another quantity (`text`) of a resource."""
+    """Returns a pod with another request of a resource. text: the quantity, as in a manifest."""
 
     def amounts(given: Quantities) -> Quantities:
         return {key: text if key == name else amount for key, amount in given.items()}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposes a higher priority of a unit, with which it may evict pods or is planned before others.
+"""Proposes a higher priority for a unit, so that it may evict pods, or is planned before other units.
 
-A PriorityClass of the cluster is proposed, the lowest one that helps. Without a sufficient class, the number is
-proposed. Classes of the system are never proposed.
+The proposal is the lowest PriorityClass in the cluster that helps. If no class is high enough, the proposal is a
+number. The system's PriorityClasses are never proposed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,18 +25,19 @@ from koordpy.pods.pod_info import PodInfo, in_group
 _HIGHEST = 1_000_000_000
 """Highest value that Kubernetes allows for a PriorityClass of a user."""
 NEVER = "Never"
-"""preemptionPolicy of pods and classes that never preempt."""
+"""`preemptionPolicy` of pods and PriorityClasses that never preempt."""
 _LAST = 9
-"""Order of a number without a class among the changes of limits: behind those of quotas and shares."""
+"""`ClusterChange.size` of a priority number without a class: it is tried after changes of quotas and shares, which have
+the same effort."""
 
 
 def priority_changes(case: Case) -> Iterator[ClusterChange]:
-    """Yields the lowest sufficient PriorityClass, first of those that preempt; then the lowest sufficient number above
-    all classes.
+    """Yields the lowest PriorityClass that helps of those that preempt, the lowest of those that do not preempt, and
+    the lowest number above all classes that helps.
 
-    Nothing if no other pod has the unit's priority or a higher one, because a higher priority then changes nothing. For
-    a unit that does not preempt because of its preemptionPolicy, pods of lower priority count too. A number without a
-    class is a change of the cluster, because an administrator has to create the class.
+    Yields nothing if no other pod has the unit's priority or a higher one, because a higher priority would then change
+    nothing. If the unit's preemptionPolicy is Never, pods of lower priority count as well. A number without a class is
+    a change of the cluster, because an administrator must create the class.
     """
     own = case.unit.priority
     never = any(pod.preemption_policy == NEVER for pod in case.unit.pending)
@@ -65,9 +66,9 @@ def priority_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def _useful(classes: Sequence[PriorityClass], others: Sequence[int]) -> list[PriorityClass]:
-    """Returns, in ascending order, the lowest class above each of the priorities of other pods.
+    """Returns, in ascending order, the lowest class above each priority of another pod.
 
-    A class that is above the same priorities as a lower one would change nothing more.
+    A further class between two such priorities would have the same effect as the lowest one there.
     """
     out: list[PriorityClass] = []
     for one in sorted(classes, key=lambda found: (found.value, found.metadata.name)):
@@ -78,7 +79,8 @@ def _useful(classes: Sequence[PriorityClass], others: Sequence[int]) -> list[Pri
 
 
 def _lowest(steps: Sequence[Callable[[], ClusterChange]]) -> ClusterChange:
-    """Returns a change that is reduced to the first of some steps, in ascending order, that helps."""
+    """Returns a change that a trial reduces to the first step that helps. steps: functions that return a change, from
+    the lowest priority to the highest."""
     changes = [step() for step in steps]
 
     def reduced(helps: Callable[[ClusterChange], bool]) -> ClusterChange:
@@ -98,7 +100,7 @@ def _of_class(case: Case, priority_class: PriorityClass) -> ClusterChange:
 
 
 def _is_own_policy(pod: PodInfo, case: Case) -> bool:
-    """Returns True if the spec of a pod says `preemptionPolicy: Never`, and not only its PriorityClass.
+    """Returns True if a pod's spec has `preemptionPolicy: Never` although its PriorityClass has not.
 
     The API server rejects a pod with such a spec and a PriorityClass that preempts.
     """
@@ -111,14 +113,14 @@ def _is_own_policy(pod: PodInfo, case: Case) -> bool:
 
 
 def _of_policy(case: Case) -> ClusterChange:
-    """Returns the change of the preemptionPolicy in the spec, with the same priority."""
+    """Returns the change of only the preemptionPolicy in the spec; the priority stays the same."""
     text = f"its preemptionPolicy were {keys.PREEMPT_LOWER_PRIORITY} (it is {NEVER})"
     value = case.unit.priority
     return _change(case, text, Effort.PRIORITY, value, lambda name, _: (name, keys.PREEMPT_LOWER_PRIORITY))
 
 
 def _of_number(case: Case, value: int) -> ClusterChange:
-    """Returns the change to a number, for which no PriorityClass exists."""
+    """Returns the change to a priority number, for which no PriorityClass exists yet."""
     text = f"its priority were {value} (it is {case.unit.priority}; no PriorityClass suffices)"
     return _change(case, text, Effort.LIMIT, value, lambda name, policy: (name, policy))
 
@@ -126,7 +128,8 @@ def _of_number(case: Case, value: int) -> ClusterChange:
 def _change(
     case: Case, text: str, effort: Effort, value: int, named: Callable[[str, str], tuple[str, str]]
 ) -> ClusterChange:
-    """Returns the change to a priority. named: (class, preemptionPolicy) of a pod -> those after the change."""
+    """Returns the change to priority `value`. named: function from a pod's class and preemptionPolicy to its class and
+    preemptionPolicy after the change."""
 
     def respec(info: PodInfo, snapshot: Snapshot, config: KoordpyConfiguration) -> PodInfo:
         pod: Pod = info.pod

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposes changes for a unit that waits because of other units in the queue: time, reservations and fair shares."""
+"""Proposes changes for a unit that waits because of other units in the queue, or because of fair shares.
+
+Examples: other pending units are removed, the unit waits for a promised start, or its user's weight is raised.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -25,9 +28,9 @@ from koordpy.quota.quota_book import QuotaUse
 
 
 def queue_changes(case: Case) -> Iterator[ClusterChange]:
-    """Yields changes of the units that are planned before this one, and of settings on queue order and shares."""
+    """Yields changes of the units that are planned before this unit, and of settings for fair shares."""
     config = case.config
-    # the unit starts if it is planned alone, so only earlier units prevent that
+    # if the unit starts when it is planned alone, only earlier units prevent its start
     if any(one.unit == case.unit.id for one in case.alone.placements):
         yield from _not_ahead(case)
     yield from _promised(case)
@@ -40,7 +43,7 @@ def queue_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def _not_ahead(case: Case) -> Iterator[ClusterChange]:
-    """Yields the removal of the fewest units that the round places before this one, then of all other pending units.
+    """Yields the removal of the fewest units that the round places before this unit, then of all other pending units.
 
     The largest units are removed first, so that the shortest list is found.
     """
@@ -59,11 +62,12 @@ def _not_ahead(case: Case) -> Iterator[ClusterChange]:
     own = {pod.key for pod in case.unit.members}
     others = [pod for pod in case.snapshot.pending if pod.key not in own]
     text = "no other pod were pending: jobs ahead of it reserve capacity"
-    yield ClusterChange(text, Effort.NOTHING, of_snapshot(without(others)), 3, "ahead", spares="waiting")
+    yield ClusterChange(text, Effort.NOTHING, of_snapshot(without(others)), 3, "ahead", supersedes="waiting")
 
 
 def _fewest_ahead(case: Case, order: Sequence[list[PodInfo]], helps: Callable[[ClusterChange], bool]) -> ClusterChange:
-    """Returns the change without the fewest units that helps, or without all units if too many would be named."""
+    """Returns the change that removes the fewest units so that it helps; that removes all units if too many would have
+    to be named."""
 
     def enough(units: Sequence[list[PodInfo]]) -> bool:
         return helps(_without_units(case, units, order))
@@ -74,7 +78,8 @@ def _fewest_ahead(case: Case, order: Sequence[list[PodInfo]], helps: Callable[[C
 
 
 def _without_units(case: Case, units: Sequence[list[PodInfo]], order: Sequence[list[PodInfo]]) -> ClusterChange:
-    """Returns the change in which some units are not pending, each of them a list of pods. order: all placed units."""
+    """Returns the change that removes some pending units. units, order: lists of pods, one per unit; order: all units
+    that the round places before this unit."""
     titles = dict.fromkeys(_title(pods) for pods in units)
     names = join_words(list(titles)) if len(units) <= ADVICE_NAMED else name_first(list(titles), ADVICE_NAMED)
     if len(units) > ADVICE_NAMED:
@@ -82,20 +87,21 @@ def _without_units(case: Case, units: Sequence[list[PodInfo]], order: Sequence[l
     gone = [pod for pods in units for pod in pods]
     size = 1 if len(units) < len(order) or len(units) <= ADVICE_NAMED else 2
     text = f"{names} were not placed before it"
-    return ClusterChange(text, Effort.NOTHING, of_snapshot(without(gone)), size, "ahead", spares="waiting")
+    return ClusterChange(text, Effort.NOTHING, of_snapshot(without(gone)), size, "ahead", supersedes="waiting")
 
 
 def _title(pods: Sequence[PodInfo]) -> str:
-    """Returns the name of a unit by its pods: `gang default/train` or `pod default/a`, of several gangs all names."""
+    """Returns the name of a unit: `gang default/train` or `pod default/a`; for a unit with several gangs all their
+    names. pods: of the unit."""
     gangs = dict.fromkeys(pod.gang.key for pod in pods if pod.gang is not None)
     return " and ".join(f"gang {key}" for key in sorted(gangs, key=natural_key)) or f"pod {pods[0].key}"
 
 
 def _promised(case: Case) -> Iterator[ClusterChange]:
-    """Yields changes that concern a promised start, which is a reservation of capacity at a later time.
+    """Yields changes that concern a promised start: capacity that backfill reserves for a unit at a later time.
 
-    If the promise belongs to this unit, it only has to wait until then. If it belongs to another unit, this unit may
-    start before if it declares that it ends in time.
+    If the promise is for this unit, the unit only has to wait for that time. If it is for another unit, this unit may
+    start before it, provided that it declares to end in time.
     """
     promise = case.plan.reservation
     if promise is not None and promise.unit != case.unit.id:
@@ -110,9 +116,9 @@ def _promised(case: Case) -> Iterator[ClusterChange]:
 
 
 def _declared_end(case: Case, start: float) -> Iterator[ClusterChange]:
-    """Yields the annotation by which the unit declares an end before `start`, which is promised to another unit.
+    """Yields the annotation with which the unit declares to end before `start`.
 
-    start: seconds since the epoch.
+    start: time that is promised to another unit, in seconds since 1970.
     """
     seconds = int(start - case.snapshot.now)
     if seconds <= 0:
@@ -122,7 +128,7 @@ def _declared_end(case: Case, start: float) -> Iterator[ClusterChange]:
 
 
 def _reclaimed(case: Case) -> Iterator[ClusterChange]:
-    """Yields the setting by which units reclaim their fair share from other users; nothing if it is set already."""
+    """Yields the setting with which units reclaim their fair share from other users; nothing if it is set already."""
     fairness = case.config.fairness
     if fairness.mode == "off" or fairness.reclaim == "all" or case.config.preemption.across_users == "any":
         return
@@ -133,9 +139,9 @@ def _reclaimed(case: Case) -> Iterator[ClusterChange]:
 
 
 def _weights(case: Case) -> Iterator[ClusterChange]:
-    """Yields larger weights of the unit's user, each double the one before, if the user's fair share is too small.
+    """Yields larger weights of the unit's user, each twice the previous one, if the user's fair share is too small.
 
-    Only if fair shares are reclaimed. Not for a quota, because its weight is in its ElasticQuota.
+    Yields nothing if fair shares are not reclaimed, or if the unit is in a quota.
     """
     fairness = case.config.fairness
     entitlements = entitlements_of(case.snapshot, fairness) if fairness.reclaim == "all" else None

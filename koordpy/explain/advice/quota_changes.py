@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proposes changes for a unit that a quota refuses: larger limits, another quota, and fewer pods that count in quotas.
 
-Several quotas on the path from a pod's quota to the root may refuse. First each limit is raised alone, to the sum of
-its usage and the unit's request. If that is not enough, all limits that refuse are raised together. What refuses next
-is found on the quotas after the previous raise.
+Several quotas on the path from a pod's quota to the root may refuse. The first proposals raise one limit each, to the
+sum of the quota's usage and the unit's request. A further proposal raises all limits that refuse: after each raise, the
+next limit that refuses is found on the changed quotas.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ def quota_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def _leaf_quotas(case: Case) -> Iterator[ClusterChange]:
-    """Yields a few leaf quotas for pods that name an inner quota, in which no pod may be."""
+    """Yields changes of pods that name a quota with children, in which no pod may be: to a few leaf quotas below it."""
     quotas = case.snapshot.quotas
     name = next((n for pod in case.unit.pending if (n := quotas.quota_of(pod)) in quotas.tree.quotas), "")
     if not name or not quotas.tree.quotas[name].is_parent:
@@ -72,7 +72,7 @@ def _in_quota(info: PodInfo, quota: str, case: Case) -> PodInfo:
 
 
 def _raised_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
-    """Yields, for each quota on the refused path from the leaf up, one of its limits raised."""
+    """Yields changes that raise one limit of one quota, for the quotas that refuse, from the leaf up."""
     if not refusals:
         return
     tree = case.snapshot.quotas.tree
@@ -89,9 +89,9 @@ def _raised_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterC
 
 
 def _raised_together(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
-    """Yields one change that raises all limits that refuse, if these are several.
+    """Yields one change that raises all limits that refuse, if there are several.
 
-    They are raised one after the other, until no limit refuses or `ADVICE_RAISES` steps are done.
+    Limits are raised one after the other, until no limit refuses or `ADVICE_RAISES` limits were raised.
     """
     made: dict[tuple[str, str, str], int] = {}
     snapshot = case.snapshot
@@ -114,9 +114,9 @@ def _raised_together(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clust
 
 
 def _raises(case: Case, name: str, side: str, resources: list[str]) -> list[Raise]:
-    """Returns the raises of one limit of a quota that the core needs, one for each resource that is too small.
+    """Returns the raises of a quota's min or max that the core needs, one for each resource with too small a limit.
 
-    side: `min` or `max`. A min is compared with the usage of non-preemptible pods, a max with that of all pods.
+    side: `min` or `max`. A min is compared with the usage of non-preemptible pods, a max with the usage of all pods.
     """
     quota, use = case.snapshot.quotas.tree.quotas[name], case.round_state.draft.quotas
     inside = [pod for pod in case.core if name in case.snapshot.quotas.tree.path(case.snapshot.quotas.quota_of(pod))]
@@ -132,9 +132,9 @@ def _raises(case: Case, name: str, side: str, resources: list[str]) -> list[Rais
 
 
 def _change(case: Case, asked: list[Raise], size: int, family: str) -> Iterator[ClusterChange]:
-    """Yields one change with the given raises, and with those that they require (`_agreed`).
+    """Yields one change with the given raises, and with further raises that they require (`_agreed`).
 
-    Nothing if the raises are impossible. size, family: as of `ClusterChange`; size grows with the raises required.
+    Yields nothing if the raises are impossible. size, family: as in `ClusterChange`; required raises are added to size.
     """
     tree, raises = case.snapshot.quotas.tree, _agreed(case, asked)
     if not raises:
@@ -154,8 +154,9 @@ def _change(case: Case, asked: list[Raise], size: int, family: str) -> Iterator[
 def _agreed(case: Case, raises: list[Raise]) -> list[Raise]:
     """Returns the raises and all further raises that keep the quotas consistent.
 
-    A raised min requires a max of at least that min, and a min of the parent of at least the sum of its children's.
-    Empty if that is impossible, because a quota on the path has no max for the resource, or cannot be read.
+    A raised min requires that the quota's max is at least this min, and that the parent's min is at least the sum of
+    its children's mins. Returns an empty list if that is impossible, because a quota on the path has no max for the
+    resource, or is invalid.
     """
     tree = case.snapshot.quotas.tree
     made = {(name, side, resource): amount for name, side, resource, amount in raises}
@@ -194,9 +195,9 @@ def _raised(snapshot: Snapshot, raises: list[Raise]) -> Snapshot:
 
 
 def _guaranteed(case: Case) -> Iterator[ClusterChange]:
-    """Yields a larger min of the unit's quota, so that the unit may reclaim capacity that other quotas borrow.
+    """Yields a larger min of the unit's quota, so that the unit may reclaim capacity that other quotas have borrowed.
 
-    Nothing if that would require a larger max, because raising max is proposed separately.
+    Yields nothing if that would require a larger max, because raising the max is proposed separately.
     """
     quotas = case.snapshot.quotas
     leaf = quotas.tree.quotas.get(quotas.quota_of(case.unit.pending[0]))
@@ -212,9 +213,10 @@ def _guaranteed(case: Case) -> Iterator[ClusterChange]:
 
 
 def _quota_pods_ended(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
-    """Yields, per refusing quota, a few of its running pods to end, so that the quota can take the unit's request.
+    """Yields, for each quota that refuses, the end of a few of its running pods, so that it can admit the unit.
 
-    One pod if that is enough, else the largest pods; nothing if more than `ADVICE_NAMED` pods would have to end.
+    The smallest single pod that is enough is chosen, else the largest pods. Yields nothing for a quota if more than
+    `ADVICE_NAMED` pods would have to end.
     """
     quotas = case.snapshot.quotas
     for refusal in refusals:
@@ -238,13 +240,14 @@ def _quota_pods_ended(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clus
             gone.append(inside.pop())
         if gone and (names := completed(gone, case)):
             text = f"{names}, which count{'s' if len(gone) == 1 else ''} in quota {refusal.quota}"
-            yield replace(completion(gone, case, text, "quota completed"), spares=FEWEST)
+            yield replace(completion(gone, case, text, "quota completed"), supersedes=FEWEST)
 
 
 def _pending_removed(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
-    """Yields the removal of pending pods of other quotas: one quota each, then all.
+    """Yields the removal of pending pods of other quotas: of each single quota, then of all quotas.
 
-    The runtime of a quota is what it may use now. It is smaller while other quotas have pending pods.
+    It may help because the runtime of a quota (the amount that it may use now) is smaller while other quotas have
+    pending pods.
     """
     quotas, own = case.snapshot.quotas, {pod.key for pod in case.unit.members}
     resources = {resource for one in refusals for resource in one.limit or ()}

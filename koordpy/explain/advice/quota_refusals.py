@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the limits of quotas that refuse the unit of a case, on its quotas or on changed ones."""
+"""Finds the limits of quotas that refuse a pending unit, in the present cluster or with changed quotas."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ from koordpy.reservations.reservation_ledger import ReservationLedger
 
 
 def limit_refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
-    """Returns the refusals of the unit's core by limits of quotas; empty without quotas.
+    """Returns the refusals of the unit's core by limits of quotas; empty if no quota refuses it.
 
-    snapshot: that of the case, or one with the same pods and nodes but other quotas.
+    snapshot: of the case, or one with the same pods and nodes but other quotas.
     """
     if not snapshot.quotas.tree.quotas:
         return []
@@ -26,9 +26,9 @@ def limit_refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
 
 
 def relieves_quotas(pods: Sequence[PodInfo], refusals: Sequence[QuotaRefusal], case: Case) -> bool:
-    """Returns True if the pods count in a quota that refuses, or in one above it.
+    """Returns True if the end of the pods lowers the usage of a quota that refuses.
 
-    Their end makes the quotas admit more then. Free capacity from elsewhere is not enough.
+    The pods must be in the subtree of such a quota. Capacity that is freed by other pods would not help the unit.
     """
     quotas = case.snapshot.quotas
     inside = {name for pod in pods for name in quotas.tree.path(quotas.quota_of(pod))}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reduces a change that helps to a smaller one that helps, with few trials: bisection, then single steps.
+"""Reduces a number or a list to the smallest that still helps, with few trials: bisection, then single steps.
 
-The functions do not know what a change is. They get a function that tries one, and cost O(log n + result) trials.
+`helps` is a function that tries a number or list and returns True if it helps. The cost is O(log n + result) trials.
 """
 
 from collections.abc import Callable, Sequence

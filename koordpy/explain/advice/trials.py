@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries changes of the cluster by planning rounds on a changed snapshot: does the pending unit start then?
+"""Tries changes of the cluster by planning rounds on a changed snapshot, to see whether the pending unit then starts.
 
-A change is tried in two steps. First the unit is planned alone, which is cheap. Then the whole round is planned, in
-which earlier units may use the capacity that the change provides. Only the number of rounds is limited (`plan.limits`),
-never the time, so that equal input gives equal advice.
+A change is tried in two steps. First the unit is planned alone, which is cheap. If it starts, the whole round is
+planned, in which earlier units may use the added capacity. The number of rounds is limited (`plan/limits.py`), but not
+the time, so that equal input gives equal advice.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ _MOVED = RuleName.CONSOLIDATION
 
 
 def is_spent(rounds: int, work: int) -> bool:
-    """Returns True if the limits on trials are reached. work: sum over the rounds of pending pods times nodes."""
+    """Returns True if the limits on trials are reached. work: sum over all rounds of (pending pods x nodes)."""
     return rounds >= ADVICE_TRIALS or (rounds >= ADVICE_TRIALS_LEAST and work > ADVICE_WORK)
 
 
@@ -44,13 +44,13 @@ class Trials:
     round: RoundPlan
     """The round without changes, in which the pod stays pending."""
     _done: int = 0
-    """Number of rounds planned so far, without those of reductions."""
+    """Number of rounds planned so far, without the rounds that only reduce a change."""
     _work: int = 0
-    """Sum over all rounds of pending pods times nodes."""
+    """Sum over all rounds of (pending pods x nodes)."""
     _reductions: int = 0
-    """Number of smaller changes tried for the current change."""
+    """Number of smaller changes that were tried to reduce the current change."""
     _known: dict[Callable[[World], World], RoundPlan | None] = field(default_factory=dict)
-    """`ClusterChange.make` -> result of the trial, as of `_tried`."""
+    """`ClusterChange.make` -> cached result of `_tried`."""
     _cache: PlannerCache = field(default_factory=PlannerCache)
 
     def __post_init__(self) -> None:
@@ -68,27 +68,27 @@ class Trials:
 
     @property
     def work(self) -> int:
-        """Sum over all rounds so far of pending pods times nodes."""
+        """Sum over all rounds so far of (pending pods x nodes)."""
         return self._work
 
     @property
     def done(self) -> int:
-        """Number of rounds so far, without those of reductions."""
+        """Number of rounds so far, without the rounds that only reduce a change."""
         return self._done
 
     def helps_alone(self, change: ClusterChange) -> bool:
-        """Returns True if a change helps, whether trials are left or not. Nothing is counted."""
+        """Returns True if a change helps. This trial ignores the limits on trials, and does not count."""
         done, work = self._done, self._work
         found = self._tried(change.make)
         self._done, self._work = done, work
         return found is not None
 
     def helpful(self, change: ClusterChange) -> ClusterChange | None:
-        """Tries a change. Returns it if the unit is placed with it, with a note in its text on pods that would be
+        """Tries a change. Returns it if the unit is placed with it; its text then also names pods that would be
         evicted.
 
-        None if the unit is not placed, or if the trials are spent. A change with `reduce` is tried as a whole first,
-        and then reduced to the smallest one that helps.
+        None if the unit is not placed, or if the limits on trials are reached. A change with `reduce` is tried as a
+        whole first, and then reduced to the smallest change that helps.
         """
         if change.reduce is not None:
             if self._result(change.make) is None:
@@ -113,9 +113,9 @@ class Trials:
         return replace(change, text=text + self._violations(plan, units))
 
     def _violations(self, plan: RoundPlan, units: frozenset[str]) -> str:
-        """Returns `, more than PodDisruptionBudget default/pdb allows` for the evictions of a round for some units.
+        """Returns `, more than PodDisruptionBudget default/pdb allows` if evictions for some units violate budgets.
 
-        Empty if they violate no budget. Preemption by priority may violate budgets, the other rules may not.
+        Empty if they violate none. Preemption by priority may violate budgets, the other rules may not.
         """
         victims = [self.snapshot.pods[one.pod_key] for one in plan.evictions if one.unit in units]
         standing = snapshot_budgets(self.snapshot)
@@ -134,7 +134,7 @@ class Trials:
         return self._own | before <= {one.pod_key for one in plan.placements}
 
     def _units_of(self, plan: RoundPlan) -> frozenset[str]:
-        """Returns the ids of the units that the unit's pods are in after a change: several if it divides the gang."""
+        """Returns the ids of the units of the unit's pods in a round: several if the change divides the gang."""
         return frozenset({self.unit.id, *(one.unit for one in plan.placements if one.pod_key in self._own)})
 
     def _result(self, make: Callable[[World], World]) -> RoundPlan | None:
@@ -146,9 +146,9 @@ class Trials:
         return self._known[make]
 
     def _helps(self, change: ClusterChange) -> bool:
-        """Returns True if a smaller change of the same form helps; the function that `ClusterChange.reduce` gets.
+        """Returns True if a smaller change of the same form helps. Passed to `ClusterChange.reduce`.
 
-        Its rounds do not count as trials, but have their own limit (`ADVICE_REDUCTIONS`). False above the limit.
+        Its rounds do not count as trials, but have a separate limit: False if `ADVICE_REDUCTIONS` is exceeded.
         """
         self._reductions += 1
         if self._work > ADVICE_WORK:
@@ -169,7 +169,7 @@ class Trials:
     def _alone(self, make: Callable[[World], World]) -> tuple[World, RoundPlan] | None:
         """Returns (world after a change, round that plans the unit alone in it).
 
-        None if the unit is not placed, or if the changed world is not known exactly.
+        None if the unit is not placed, or if the change cannot be applied exactly.
         """
         try:
             world = make(World(self.snapshot, self.config))
@@ -181,7 +181,7 @@ class Trials:
     def _among_all(self, world: World, first: RoundPlan) -> RoundPlan | None:
         """Returns the round with all pending units in a world; None if the unit is not placed in it.
 
-        first: the round of the unit alone, which is the same if no other unit is pending.
+        first: the round of the unit alone, which is returned if no other unit is pending.
         """
         if world.only is not None or len(self.snapshot.pending) == len(self._own):
             return first
@@ -189,14 +189,15 @@ class Trials:
         return plan if self._helped(plan) else None
 
     def _ids(self, world: World) -> list[str]:
-        """Returns the ids of the units of the unit's pods in a world, where they may be in other gangs, or in none."""
+        """Returns the ids of the units of the unit's pods in a world, because a change may move them to other gangs, or
+        make them plain pods."""
         pods = [world.snapshot.pods[key] for key in self._own if key in world.snapshot.pods]
         return [pod.key if pod.gang is None else f"gang:{pod.gang.id}" for pod in pods]
 
     def _helped(self, plan: RoundPlan) -> bool:
-        """Returns True if a round places the pod to explain, or any pod of the unit if none starts without a change.
+        """Returns True if a round places the pod to explain; any pod of the unit if none starts without the change.
 
-        False if a gang with lost members stays below its minimum while some of them are pending.
+        False if a gang that has lost members stays below its minimum although some of its members are pending.
         """
         placed = self._placed(plan)
         if not (self.pod in placed or (not self._started and placed)):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposes changes for a unit that a gate blocks before nodes and quotas are checked: misspelt names, missing members.
+"""Proposes changes for a unit that a gate blocks: corrections of misspelt names, and other numbers of members.
 
-A misspelt field, value or layer of the topology annotation is corrected as the message of the gate hints, and the
-result is read again, up to a few times, because each message names the first faults only.
+The message of a gate hints at the right name for a misspelt field, value or layer of the topology annotation. The name
+is corrected and the annotation is parsed again. This is repeated a few times, because each message names only the first
+faults.
 """
 
 import json
@@ -33,12 +34,13 @@ from koordpy.pods.gang_refs import GangRef, GangSource
 _TOPOLOGY = (keys.GANG_TOPOLOGY, keys.GANG_TOPOLOGY_ALIAS)
 """Topology annotations; the first that is present applies."""
 _HINTED = re.compile(r"^([\w\[\].-]+): (unknown field)?[^;]*, did you mean (\w+)\?")
-"""A fault of the topology annotation with its path and the name that was meant."""
+"""Matches the message about a fault of the topology annotation. Groups: path of the fault, `unknown field` or None, and
+the name that was probably meant."""
 _STEP = re.compile(r"[^.\[\]]+")
 """One step of a path: a key, or an index."""
 
 
-def held_changes(case: Case) -> Iterator[ClusterChange]:
+def gated_changes(case: Case) -> Iterator[ClusterChange]:
     """Yields corrections of misspelt names, further members, and a smaller minMember."""
     yield from _meant_group(case)
     yield from _meant_keys(case)
@@ -49,7 +51,8 @@ def held_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def _meant_group(case: Case) -> Iterator[ClusterChange]:
-    """Yields the change to an existing PodGroup with a similar name, if pods name a PodGroup that does not exist."""
+    """Yields the change of pods that name a PodGroup which does not exist: they name an existing one with a similar
+    name."""
     ref, snapshot = case.pod.gang, case.snapshot
     if ref is None or ref.source is not GangSource.GROUP or ref.key in snapshot.pod_groups:
         return
@@ -87,7 +90,7 @@ def _meant_keys(case: Case) -> Iterator[ClusterChange]:
 
 
 def _meant_wish(case: Case) -> Iterator[ClusterChange]:
-    """Yields one change that corrects the topology annotations of all gangs of the unit, as far as names are near."""
+    """Yields one change that corrects misspelt names in the topology annotations of all gangs of the unit."""
     corrected: dict[GangRef, ObjectMeta] = {}
     texts = dict[str, None]()
     layers = [layer.name for layer in case.snapshot.tree.layers.chain]
@@ -112,7 +115,7 @@ def _meant_wish(case: Case) -> Iterator[ClusterChange]:
 
 
 def _corrected(text: str, layers: list[str]) -> tuple[str, list[str]]:
-    """Returns (topology annotation with corrected names, the corrections as texts)."""
+    """Returns (topology annotation with corrected names, one text per correction)."""
     said: list[str] = []
     for _ in range(ADVICE_CORRECTIONS):
         try:
@@ -139,9 +142,10 @@ def _corrected(text: str, layers: list[str]) -> tuple[str, list[str]]:
 
 
 def _replaced(text: str, path: str, right: str, *, is_name: bool) -> str | None:
-    """Returns JSON with another value at a path such as `gatherStrategy[0].layer`; is_name: with another field name.
+    """Returns JSON with the value at a path such as `gatherStrategy[0].layer` replaced by `right`.
 
-    None if the path leads to no field, because a key contains a dot, or if a field with the other name exists.
+    is_name: True to replace the name of the field instead of its value. Returns None if the path leads to no field,
+    which happens if a key contains a dot, or if a field with the new name exists.
     """
     whole = json.loads(text)
     *steps, last = _STEP.findall(path)
@@ -158,7 +162,7 @@ def _replaced(text: str, path: str, right: str, *, is_name: bool) -> str | None:
 
 
 def _more_members(case: Case) -> Iterator[ClusterChange]:
-    """Yields the members that are missing to the minimums: the unit then only has to wait for them."""
+    """Yields the creation of the members that are missing to the minimums: the unit only has to wait for them."""
     numbers = [(gang, gang.min_member - case.unit.present(gang)) for gang in case.unit.gangs if gang.pending]
     lacks = [(gang, number) for gang, number in numbers if number > 0]
     if not lacks or sum(number for _, number in lacks) > ADVICE_MEMBERS:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds which kind of pods lacks capacity in a unit with several kinds, such as a driver and its workers.
+"""Finds which pods of a unit lack capacity if the unit has several kinds of pods, such as a driver and its workers.
 
-A kind is the pods of one shape. A kind is the cause if all other kinds fit without it.
+A kind is the pods of one shape. If the core fits without the pods of one kind, this kind lacks capacity.
 """
 
 from dataclasses import replace
@@ -15,16 +15,16 @@ from koordpy.problems.unit_placement import Question, place_unit
 
 
 class Kinds:
-    """The kinds of a unit's core: tries to place the core without each of them, on the draft of the round."""
+    """The kinds of pods in a unit's core. Tries to place the core without each kind, on the draft of the round."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
 
     @cached_property
     def scarce(self) -> PodInfo | None:
-        """A pod of the only kind that prevents the placement: without it all other kinds fit.
+        """A pod of the kind that lacks capacity: the core fits without the pods of this kind.
 
-        None if there is no such kind, or several.
+        None if there is no such kind, or if there are several.
         """
         kinds = self._case.kinds
         if len(kinds) < 2:
@@ -48,7 +48,7 @@ class Kinds:
     def _name(self, pod: PodInfo) -> str:
         """Returns a name for the kind of a pod: its role in the workload, such as `workers`.
 
-        Without a role, the name of its gang if the gang has no other kind; else the pod's name without its number.
+        If it has no role: the name of its gang if all members are of this kind, else the pod's name without its number.
         """
         unit = self._case.unit
         gang = next((gang for gang in unit.gangs if gang.ref == pod.gang), None)
