@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a gang lacks after a round, and where its missing members can go: `gangs[].repair` of a simulation, and the
-condition Degraded of a PodGroup (repair.md 4.5 and 7). Values only."""
+"""Defines the record of a gang's lost members, and of the seats that are reserved for them (repair.md 4.5 and 7).
+
+It is shown as `gangs[].repair` of a simulation and in the condition Degraded of a PodGroup.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +13,12 @@ from koordpy.config.node_failures import RepairPolicy
 
 
 class KeptSeats(NamedTuple):
-    """The seats of one gang."""
+    """The seats of one gang: capacity that is reserved for its missing members."""
 
     until: float
-    """End of the reservation, in seconds since the epoch."""
+    """End of the reservation, in seconds since 1970."""
     nodes: Mapping[str, int]
-    """Node name -> number of missing members for which capacity is kept there."""
+    """Node name -> number of missing members with a seat on this node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class LostMember:
     """`namespace/name`."""
     node: str
     cause: str
-    """`NodeGone`, `NodeTaint` or `NodeCondition`."""
+    """Why the node counts as lost: `NodeGone`, `NodeTaint` or `NodeCondition`."""
     text: str
     """The cause in words, such as `taint node.kubernetes.io/unreachable`."""
 
@@ -38,20 +40,20 @@ class GangRepair:
 
     policy: RepairPolicy
     have: int
-    """Number of live and Succeeded members."""
+    """Number of members that are live or have Succeeded."""
     min_member: int
     missing: int
     """Number of missing members; 0 if the gang is not broken."""
     ranks: tuple[int, ...]
     """Ranks of the missing members; empty if no live member has a rank or an index."""
     lost: tuple[LostMember, ...] = ()
-    """In natural order."""
+    """The members on lost nodes, in natural order."""
     hurt: tuple[str, ...] = ()
     """Keys of live members with an unhealthy device, in natural order."""
     seats: Mapping[str, int] = field(default_factory=dict)
-    """Node name -> number of missing members for which capacity is reserved there."""
+    """Node name -> number of missing members with a seat on this node; empty without seats."""
     seats_until: float | None = None
-    """End of that reservation, in seconds since the epoch; None without one."""
+    """End of the seats' reservation, in seconds since 1970; None without seats."""
 
     def warning(self, key: str) -> str:
         """Returns the message of the event GangDegraded. key: name of the gang."""
@@ -59,7 +61,7 @@ class GangRepair:
 
     @property
     def text(self) -> str:
-        """The message of the condition Degraded: what is missing, why, and where it can go."""
+        """The message of the condition Degraded: the missing members, the cause, and the nodes with their seats."""
         ranks = f", missing ranks {', '.join(map(str, self.ranks))}" if self.ranks else ""
         text = f"{self.have} of {self.min_member} members{ranks}"
         if self.lost:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reasons of pending pods (repair.md 1.2): the reason of the condition PodScheduled=False.
+"""Defines the reasons of the condition PodScheduled=False of pending pods (repair.md 1.2).
 
 Autoscalers create nodes for pods with the reason Unschedulable, and ignore all other reasons. All pending members of a
 unit have the same reason.
@@ -11,39 +11,40 @@ from koordpy.config.node_failures import ReasonMode
 
 
 class Reason(StrEnum):
-    """Reason of a pending pod, in order of precedence: the first that applies is reported."""
+    """Reason of a pending pod, in order of precedence: the first reason that applies is reported."""
 
     SCHEDULER_ERROR = "SchedulerError"
-    """An error of the planner, of a Binding, or of an upstream group with different members."""
+    """An error of the planner, of a Binding, or of an upstream PodGroup that needs equal members and has different
+    ones."""
     JOB_VALIDATE_FAILED = "JobValidateFailed"
     """The settings of a job with NPUs are invalid."""
     NOT_READY = "NotReadyForScheduling"
     """A gate blocks the unit, or an object that it needs does not exist."""
     WAITING_FOR_TERMINATION = "WaitingForTermination"
-    """The unit fits once terminating pods are gone."""
+    """The unit fits when terminating pods have ended."""
     QUOTA_EXCEEDED = "QuotaExceeded"
     """A quota refuses the unit, and more nodes would not change that."""
     HELD_BACK = "HeldBack"
     """The unit fits, but the capacity is reserved for another unit."""
     UNDETERMINED = "Undetermined"
-    """The unit is neither placed nor proven to be impossible to place."""
+    """No placement was found within the limits, but one may exist."""
     NODES_CANNOT_HELP = "NodesCannotHelp"
     """No new node would help, whatever its size, labels and taints are."""
     WAITING_FOR_PROVISIONING = "WaitingForProvisioning"
-    """A ProvisioningRequest asks for the nodes of the unit, or will do so."""
+    """A ProvisioningRequest for the nodes of the unit exists, or will be created."""
     PROVISIONING_FAILED = "ProvisioningFailed"
-    """The last ProvisioningRequest of the unit failed, and no other one is created."""
+    """The last ProvisioningRequest of the unit failed, and no further one is created."""
     UNSCHEDULABLE = "Unschedulable"
     """More nodes may help."""
     NEVER_FITS = "NeverFits"
-    """Instead of Unschedulable in the output of offline commands only: the unit would not fit the empty cluster. The
-    condition says Unschedulable, because larger nodes may be for sale."""
+    """The unit would not fit the empty cluster. Used only in the output of offline commands; the condition says
+    Unschedulable, because an autoscaler may have larger nodes."""
 
 
 ERRORS = frozenset((Reason.SCHEDULER_ERROR, Reason.JOB_VALIDATE_FAILED))
-"""Reasons that are written in any mode."""
+"""Reasons that conditions state in any mode of `autoscaling.reasons`."""
 
 
 def written(reason: Reason, mode: ReasonMode) -> Reason:
-    """Returns the reason that conditions state. In mode `upstream` it is Unschedulable for all reasons but errors."""
+    """Returns the reason that conditions state. In mode `upstream` it is Unschedulable, except for `ERRORS`."""
     return Reason.UNSCHEDULABLE if mode == "upstream" and reason not in ERRORS else reason

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time limit of one live round, and how its planning time is divided among tenants.
+"""Limits the time of one live round, and divides its planning time among tenants.
 
-Live, there are two kinds of rounds. An ordinary round is short: it places what fits, and defers units that need
-victims, units to move, or the solver. A search is a round of such units alone. It runs concurrently with ordinary
-rounds on a separate snapshot and draft (`engine/search_worker.py`), and is never interrupted. Offline rounds have no
-budget, so that the same input gives the same plan.
+The live scheduler has two kinds of rounds. An ordinary round is short: it places units that fit, and defers units that
+need victims, moved units, or the solver. A search is a round of such deferred units only. It runs concurrently with
+ordinary rounds, on a separate snapshot and draft (`engine/search_worker.py`), and is never interrupted. Offline rounds
+have no budget, so that the same input gives the same plan.
 """
 
 from collections import Counter, defaultdict
@@ -21,8 +21,8 @@ class PlanningBudget:
     searches: bool
     """True for a search. False for an ordinary round, which defers every unit that needs a search."""
     ends: Callable[[], bool]
-    """Returns True if the round must end now; units that had no turn are deferred. At least one unit is tried before.
-    Units of tenants that used less than their part of the time (`shared`) are still tried."""
+    """Returns True if the round must end now. Units that had no turn yet are then deferred, with two exceptions: at
+    least one unit is tried, and units of tenants that used less than their part of the time (`shared`) are tried."""
     begins: Callable[[], None] = lambda: None
     """Called before the first unit is tried."""
     gives_back: bool = True
@@ -30,14 +30,14 @@ class PlanningBudget:
     clock: Callable[[], float] | None = None
     """Returns the time in seconds; None if attempts are not measured."""
     shared: Callable[[], float] = lambda: inf
-    """Returns the seconds of planning that tenants share in equal parts. After these, a tenant that used its part is
-    passed over while other tenants wait. Infinite: time is not shared."""
+    """Returns the seconds of planning that tenants share in equal parts. After them, units of a tenant that has used
+    its part are passed over while other tenants wait. Infinite if the time is not shared."""
     came: Callable[[], Mapping[str, int]] = dict
-    """Returns, for the pods created since the round began, namespace -> the highest priority of these pods there."""
+    """Returns namespace -> the highest priority of its pods that were created since the round began."""
 
 
 class Turn(Protocol):
-    """What the division of planning time reads of a unit: its namespace and its priority."""
+    """The part of a unit that the division of planning time reads: its namespace and its priority."""
 
     @property
     def namespace(self) -> str: ...
@@ -51,11 +51,11 @@ class RoundShares:
 
     A tenant is a namespace, or all namespaces that one ElasticQuota lists (`planning.shareBy`).
 
-    The order of the queue does not divide planning time: a tenant may come first with thousands of units, each of which
-    takes long to be refused. So each tenant has an equal part of the first `shared` seconds of a round. After them, a
-    tenant that used its part is passed over if other tenants used less and have units of the same or a higher priority.
-    These are units that have not had their turn, or that were created during the round. Before that, and if only less
-    important units wait, the order of the queue alone decides.
+    The queue order does not divide planning time: one tenant may be first with thousands of units, each of which takes
+    long to be refused. So each tenant has an equal part of the first `shared` seconds of a round. After these seconds,
+    units of a tenant that used its part are passed over, if another tenant used less and waits: it has units of the
+    same or a higher priority that have not had their turn, or that were created during the round. In all other cases
+    the queue order decides.
     """
 
     def __init__(self, units: Iterable[Turn], tenant_of: Callable[[str], str] = str) -> None:
@@ -66,7 +66,7 @@ class RoundShares:
         self._lasted = 0.0
         """Seconds of planning that all tenants used."""
         self._passed: set[str] = set()
-        """Tenants that were passed over once: their later units are passed over, too."""
+        """Tenants with a unit that was passed over: their later units are passed over, too."""
         self._left: dict[int, Counter[str]] = {}
         """Priority -> tenant -> number of units that have not had their turn."""
         for unit in units:
@@ -74,7 +74,7 @@ class RoundShares:
         self._tenants = {tenant for left in self._left.values() for tenant in left}
 
     def take_turn(self, unit: Turn) -> None:
-        """Records that a unit has its turn, whatever its outcome."""
+        """Records that a unit has its turn, whether it is tried or passed over."""
         left, own = self._left[unit.priority], self._of(unit.namespace)
         left[own] -= 1
         if not left[own]:
@@ -102,12 +102,12 @@ class RoundShares:
         own, priority = self._of(unit.namespace), unit.priority
         if own in self._passed:
             return True
-        # other tenants: first those with new pods, as they also reduce the part of each; then those with units left
+        # other tenants that wait: with new pods (these tenants also reduce the part of each), and with units left
         others = {self._of(namespace) for namespace, highest in list(came.items()) if highest >= priority}
         if self._had[own] * len(self._tenants | others) < shared:
             return False
         others |= {tenant for level, left in self._left.items() if level >= priority for tenant in left}
-        # a tenant that used as much or more does not go first
+        # only a tenant that used less time goes first
         if not any(self._had[other] < self._had[own] for other in others - self._passed):
             return False
         self._passed.add(own)

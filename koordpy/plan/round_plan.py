@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a round: which pods to bind where, which to evict, and why other pods stay pending.
+"""Defines the result of a round, `RoundPlan`: the pods to bind, the pods to evict, and why other pods stay pending.
 
-`RoundPlan` contains plain values, the same offline and live, without references to the planner. A unit that does not
-fit is a value with its explanation, never an exception.
+A RoundPlan has plain values, offline and live, without references to the planner's state. A unit that does not fit is
+an entry with the reason, never an exception.
 """
 
 from collections.abc import Iterable, Mapping
@@ -68,9 +68,9 @@ class GangStatus(StrEnum):
 class Placement:
     """One pod and its node: a pod to be bound, or a nominated pod that waits for victims on the node.
 
-    pod_key: `namespace/name`. node: name of the node; live, that of a nominated pod is written to
-    status.nominatedNodeName. Without a node, the answer for a pod is a `PendingPod`. The remaining fields describe the
-    Binding, so a nominated pod does not have them: they are decided in the round that binds it.
+    pod_key: `namespace/name`. node: name of the node; for a nominated pod, the live scheduler writes it to
+    status.nominatedNodeName. The remaining fields describe the Binding; a nominated pod does not have them yet, because
+    the round that binds it decides them. A pod without a node has a `PendingPod` instead.
     """
 
     pod_key: str
@@ -81,11 +81,11 @@ class Placement:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the Binding."""
     claims: Mapping[str, str] = field(default_factory=dict)
-    """Claim (`namespace/name`) -> volume to bind it to, written before the Binding. An empty volume means that one is
-    provisioned for the node (kube-parity.md 2.8)."""
+    """Volume claim (`namespace/name`) -> volume to bind it to, written before the Binding. An empty volume means that a
+    volume is provisioned for the node (kube-parity.md 2.8)."""
     devices: AllocatedDevices = field(default_factory=lambda: NO_DEVICES)
-    """Devices of each family that are allocated to the pod by name. They are written as annotations, or as objects
-    before the Binding: allocations of resource claims, with the pod's reservation (kube-parity.md 6)."""
+    """Devices of each family that are allocated to the pod by name. They are written as annotations of the Binding, or
+    before the Binding as allocations and reservations of resource claims (kube-parity.md 6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,9 @@ class Eviction:
     rule: str
     """`priority`, `quota`, `fair-share`, `consolidation`, `stale-gang` or `repair`."""
     beneficiary: str | None
-    """`namespace/name` of the pod or gang that the eviction is for; None if a quota gives back, for no certain pod."""
+    """`namespace/name` of the pod or gang that gets the capacity; None for evictions of quotas above their runtime."""
     unit: str = ""
-    """Id of the preemptor's unit, which is bound once the victims are gone; empty if a quota gives back."""
+    """Id of the preemptor's unit, which is bound after the victims have ended; empty without a preemptor."""
     reason: str = ""
     """Reason of the event on the victim (preemption.md 8)."""
     message: str = ""
@@ -135,7 +135,7 @@ class Eviction:
     grace_seconds: int = 30
     """Termination grace period of the pod's spec, in seconds."""
     returns_to: str = ""
-    """Node on which capacity is reserved for the moved pod (rules consolidation and repair); empty for other rules."""
+    """Node on which capacity is reserved for the moved pod's successor; empty if the pod is not moved."""
     victim_unit: str = ""
     """Id of the victim's unit, which must not reclaim from `unit` for an hour (preemption.md 3.6); empty if no rule
     reclaims."""
@@ -143,19 +143,19 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Benefit:
-    """The totals of one plan with victims, for the event on the pod or gang that benefits."""
+    """The totals of one plan with victims, for the event on the pod or gang that gets the capacity."""
 
     unit: str
     """Id of the unit."""
     beneficiary: str
     """`namespace/name` of the pod or gang."""
     message: str
-    """The cost of the plan, and that it is not proven to be the lowest, if so."""
+    """The cost of the plan, and whether it is not proven to be the lowest."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """One pod that stays pending, with the reason (kube-parity.md 4.3), the answer for a pod without a node.
+    """The verdict on one pod that stays pending, with the reason (kube-parity.md 4.3).
 
     pod_key: `namespace/name`. unit: id of its unit. gang: `namespace/name` of its gang; None for a plain pod, and for
     errors outside a round. message: as in the condition PodScheduled.
@@ -165,7 +165,7 @@ class PendingPod:
     unit: str
     gang: str | None
     reason: Reason
-    """The true reason, whatever the configuration writes."""
+    """The true reason; `written_reason` is the one that the configuration lets conditions state."""
     message: str
     gated: bool = False
     """True if a gate blocks the pod before planning: missing group or members, invalid setting (gang-network.md
@@ -191,7 +191,8 @@ class PendingPod:
 
 @dataclass(frozen=True, slots=True)
 class GangReport:
-    """One gang after the round. name: `namespace/name`. members, bound: number of members, and of bound ones."""
+    """One gang after the round. name: `namespace/name`. members: number of its members. bound: number of its bound
+    members."""
 
     name: str
     members: int
@@ -201,7 +202,7 @@ class GangReport:
     domain: tuple[str, str] | None
     """(layer, path) of the lowest domain that contains every bound member; None if there is none."""
     proof: Proof | None
-    """Certainty of the round's answer; None if the round planned nothing for the gang."""
+    """Certainty of the round's answer; None if the round has not planned the gang."""
     message: str
     source: GangSource = GangSource.GROUP
     origin: str = ""
@@ -217,7 +218,7 @@ class GangReport:
     reason: Reason | None = None
     """The reason of its pending members as written; None if none is pending, or the round did not plan the gang."""
     repair: GangRepair | None = None
-    """Its losses; None for a gang that is not broken, without lost members and unhealthy devices."""
+    """Its lost members and members on unhealthy devices; None if it has none."""
 
     @property
     def ref(self) -> GangRef:
@@ -241,8 +242,8 @@ class SolverRun:
 
 
 RANKS, NAMES = "ranks", "names"
-"""Names of the last stages of a placement: the order of ranks on the chosen nodes (gang-network.md 5, goal 7), and ties
-by natural name. If these stages are unproven, the proof of earlier goals stays valid."""
+"""Names of the last stages of a placement: the order of ranks on the chosen nodes (gang-network.md 5, goal 7), and the
+choice by name among equal nodes. If these stages are unproven, the proof of earlier goals stays valid."""
 
 
 RANKS_OPEN = SolverRun(RANKS, Proof.UNKNOWN, 0.0)
@@ -252,13 +253,13 @@ RANKS_OPEN = SolverRun(RANKS, Proof.UNKNOWN, 0.0)
 def ranks_proven(runs: Iterable[SolverRun]) -> bool:
     """Returns True if the order of ranks is proven to be the best (goal 7).
 
-    An unproven order is still the same whenever the same problem is solved.
+    Even an unproven order is deterministic: the same problem gives the same order.
     """
     return all(run.stage != RANKS for run in runs)
 
 
 class Method(StrEnum):
-    """The method that found a unit's plan, or showed that there is none; `victims-WAY` for a plan with victims."""
+    """The method that found a unit's plan, or proved that there is none; `victims-WAY` for a plan with victims."""
 
     SCORES = "scores"
     """The node with the best score, for a plain pod."""
@@ -272,8 +273,8 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnitReport:
-    """One unit of the queue (a plain pod or a GangGroup) that was tried in the round. unit: its id. pod_keys: of its
-    pending members. placed: number of members that got a node. solver: uses of the solver."""
+    """One unit of the queue (a plain pod or a GangGroup) that the round has tried. unit: its id. pod_keys: keys of its
+    pending members. placed: number of members that got a node. solver: its runs of the solver."""
 
     unit: str
     pod_keys: tuple[str, ...]
@@ -282,7 +283,7 @@ class UnitReport:
     layer: str | None
     """Lowest common layer that a gather goal reached; None without one."""
     method: str = ""
-    """Method of the answer; empty if no placement was searched."""
+    """Method that gave the answer (`Method`); empty if no placement was searched."""
     seconds: float | None = None
     """Planning time in seconds; None if it was not measured."""
     solver: tuple[SolverRun, ...] = ()
@@ -291,23 +292,23 @@ class UnitReport:
     ring_crossings: int | None = None
     """Number of neighbours in the ring of ranks that are on different nodes; None if nothing was placed."""
     withheld: tuple[str, ...] = ()
-    """Limits that alone block a plan with victims for the unit: `share` (preemption.acrossUsers), `harm`
+    """Limits without which a plan with victims would exist: `share` (preemption.acrossUsers), `harm`
     (protection.maxHarm), `surplus` (preemption.surplusVictims)."""
     gpu_bottlenecks_gbps: tuple[float, ...] = ()
-    """Bandwidth of the weakest link within the GPUs of each pod that has two or more by name, if links are known."""
+    """For each placed pod with two or more GPUs by name and known links: bandwidth of its slowest link, in GB/s."""
     never: str = ""
     """Why the unit can never fit; empty if it may fit."""
 
     @property
     def solver_faults(self) -> tuple[str, ...]:
-        """Distinct faults of the solver: errors, not lack of time."""
+        """Distinct faults of the solver. A lack of time is not a fault."""
         found = (f"the solver refused ({run.stage}): {run.fault}" for run in self.solver if run.fault)
         return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedPlan:
-    """A unit's plan that an independent check rejected: an error of the planner. It was not carried out."""
+    """A unit's plan that the independent check rejected, because of a bug of the planner. It is not carried out."""
 
     unit: str
     faults: tuple[tuple[str, str], ...]
@@ -336,18 +337,18 @@ class PromisedStart:
 
     unit: str
     start: float
-    """The promised start, in seconds since the epoch."""
+    """The promised start, in seconds since 1970."""
     nodes: Mapping[str, str]
     """Pod key -> name of the node on which the pod will start."""
     blocked_units: Mapping[str, str] = field(default_factory=dict)
-    """Id of each unit that may not use reserved capacity although it would fit -> message for that unit."""
+    """Id of a unit that would fit, but may not use the reserved capacity -> message for that unit."""
 
 
 class DeferralReason(StrEnum):
     """Why a round did not decide a unit."""
 
     SEARCH = "search"
-    """The unit needs victims, units to move, or the solver. A later search decides."""
+    """The unit needs victims, moved units, or the solver. A later search decides."""
     CUT = "cut"
     """The round ended before the unit's turn."""
     TURN = "turn"
@@ -375,18 +376,18 @@ class RoundPlan:
     gangs: tuple[GangReport, ...]
     units: tuple[UnitReport, ...]
     nominations: tuple[Placement, ...] = ()
-    """Placements of units that evict: nothing is bound there before the victims are gone (preemption.md 4)."""
+    """Placements of units with victims. They are bound only after the victims have ended (preemption.md 4)."""
     awaiting_nominations: tuple[Placement, ...] = ()
-    """Nodes of units that wait for pods which are terminating already; no pod is evicted for these units."""
+    """Placements of units that wait for pods which are already terminating. No pod is evicted for these units."""
     benefits: tuple[Benefit, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     """(object such as PodGroup/default/g, text): InvalidAnnotation events live, lines on stderr offline."""
     parts_by_number: tuple[tuple[str, str], ...] = ()
-    """(object, resource) of resources that mean parts of devices, but are counted by number. The object is the first
-    pod of the round that requests the resource. Each resource is reported once per run or process."""
+    """(object, resource) of resources that mean parts of devices, but are only counted. The object is the first pod of
+    the round that requests the resource. Each resource is reported once per run or process."""
     rejected: tuple[RejectedPlan, ...] = ()
     reservation: PromisedStart | None = None
-    """The promised start; None without one."""
+    """The start that is promised to a waiting unit; None if none is promised."""
     seats: Mapping[str, KeptSeats] = field(default_factory=dict)
     """Broken gang -> its seats, whether or not the round tried the gang."""
     spares: tuple[str, ...] = ()
@@ -394,6 +395,6 @@ class RoundPlan:
     deferred: tuple[Deferral, ...] = ()
     """Units that were not decided, in queue order."""
     wanted_nodes: tuple[WantedNodes, ...] = ()
-    """Units that ask for nodes by ProvisioningRequests, with what they ask for, in queue order."""
+    """The nodes that are requested by ProvisioningRequests, per unit, in queue order."""
     not_minimal: tuple[str, ...] = ()
     """Units with a plan that evicts more than necessary, as far as the round checked it (preemption.md 5)."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a unit asks an autoscaler for: its pending members by kind, and the names of the objects (repair.md 3.2).
+"""Defines the nodes that a unit asks an autoscaler for, and the names of the objects that request them (repair.md 3.2).
 
-Members of one kind have equal requests and constraints (`PodInfo.shape`). The whole unit is asked for, not only the
-members that lack capacity, because the autoscaler fills existing nodes first.
+The nodes are described by the unit's pending members, one pod set per shape (`PodInfo.shape`). All pending members are
+included, not only those that lack capacity, because the autoscaler uses free capacity of existing nodes first.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """Pending members of one kind."""
+    """Pending members of one shape."""
 
     pods: tuple[str, ...]
     """Names of the pods, in rank order."""
@@ -29,7 +29,7 @@ class WantedNodes:
     unit: str
     """Id of the unit in the queue."""
     title: str
-    """Names of the unit's gangs, the value of annotation provisioning-for."""
+    """Title of the unit: the names of its gangs, as in the annotation provisioning-for."""
     namespace: str
     gang: str
     """`namespace/name` of the first gang in natural order."""
@@ -37,20 +37,20 @@ class WantedNodes:
     """provisioningClassName."""
     parameters: Mapping[str, str]
     sets: tuple[PodSet, ...]
-    """Pod sets in the order of their first ranks."""
+    """Pod sets in the order of their lowest ranks."""
 
     @property
     def stem(self) -> str:
-        """Name of the requests without the attempt."""
+        """The common beginning of the names of all requests of this unit, without the number of the attempt."""
         name = self.gang.partition("/")[2].translate({ord(":"): "-", ord("@"): "-"})
         return f"koordpy-{name}"
 
     def name(self, attempt: int) -> str:
-        """Returns the name of the request of an attempt, counted from 1."""
+        """Returns the name of the request. attempt: its number, from 1."""
         return f"{self.stem}-{attempt}"
 
     def template(self, attempt: int, number: int) -> str:
-        """Returns the name of the PodTemplate of a pod set, counted from 0."""
+        """Returns the name of the PodTemplate of a pod set. number: of the pod set, from 0."""
         return f"{self.name(attempt)}-{number}"
 
     @property

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goal 2: counts the pods on each node that attract a gang, so that it is placed close to them.
+"""Counts the pods on each node that attract a gang, so that it is placed close to them (goal 2 of a placement).
 
 A running pod attracts the gang if it is a bound member, or if its annotation network-topology-selector has the same
-value as that of a planned pod. Which pods are planned is decided before (goal 0): the values of members that stay
-pending attract nothing. Source: gang-network.md sections 4 and 5.
+value as that of a pod which the plan places. Goal 0 decides before which pods are placed; values of members that stay
+pending do not count. Source: gang-network.md sections 4 and 5.
 """
 
 from collections.abc import Iterable
@@ -19,12 +19,12 @@ from koordpy.pods.pod_info import PodInfo
 def attraction(unit: Unit, planned: Iterable[PodInfo], round_state: RoundState) -> Ints:
     """Returns [nodes] the number of pods that attract the unit on the current draft, each pod once.
 
-    These are bound members, pods with the network-topology-selector of a planned pod, and for a gang that is derived
-    from a workload those pods of the same run that another scheduler has bound. planned: pending pods that the plan
-    places.
+    These pods attract the unit: bound members; pods with the network-topology-selector of a planned pod; for a gang
+    that is derived from a workload, pods of the same run that another scheduler has bound. planned: pending pods that
+    the plan places.
     """
     snapshot, draft = round_state.snapshot, round_state.draft
-    # pods with the same selector: those of the snapshot, plus placements and less evictions of the draft
+    # pods with the same selector: of the snapshot, with the placements and without the evictions of the draft
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)
     values = {pod.selector for pod in planned if pod.selector}
     for value in values:

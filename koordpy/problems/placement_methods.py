@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods that place the pods of a unit, and the choice between them (gang-network.md section 7).
+"""Defines the methods that place the pods of a unit, and chooses between them (gang-network.md section 7).
 
-`METHODS` lists them in order, the fastest first. The first method that applies solves the problem, unless it returns
-None: then the next one that applies does. Every method is exact for the problems that it solves.
+`METHODS` lists them in order, the fastest first. The first method that applies solves the problem. If it returns None,
+the next method that applies solves it. Every method is exact for the problems that it solves.
 """
 
 from collections import Counter
@@ -24,13 +24,14 @@ class PlacementMethod(Protocol):
     """One way to solve a problem."""
 
     def applies(self, problem: Problem) -> bool:
-        """Returns True if this method decides the problem."""
+        """Returns True if this method can be used for the problem."""
 
     def place(self, problem: Problem) -> Solution | None:
-        """Returns the best placement, or the proof that there is none; None hands the problem to the next method."""
+        """Returns the best placement, or the proof that there is none. None: the next method must solve the problem."""
 
     def can_place(self, problem: Problem) -> Proof:
-        """Returns FEASIBLE if all pods fit somehow, INFEASIBLE if it is proven that they do not, else UNKNOWN."""
+        """Returns FEASIBLE if the problem has a placement, INFEASIBLE if it is proven that it has none, else
+        UNKNOWN."""
 
 
 class SumsMethod:
@@ -41,23 +42,24 @@ class SumsMethod:
         return not problem.pending or is_hopeless(problem)
 
     def place(self, problem: Problem) -> Solution | None:
-        """Implements `PlacementMethod.place`: there is no placement."""
+        """Implements `PlacementMethod.place`: always the proof that there is no placement."""
         return Solution({}, Proof.INFEASIBLE)
 
     def can_place(self, problem: Problem) -> Proof:
-        """Implements `PlacementMethod.can_place`: the pods do not fit."""
+        """Implements `PlacementMethod.can_place`: always INFEASIBLE."""
         return Proof.INFEASIBLE
 
 
 class CountingMethod:
-    """Places pods of one shape by `counting`: a placement is a count per node, and ranks are assigned afterwards."""
+    """Places pods of one shape by exact counting (`placement/counting.py`): first the number of pods on each node is
+    chosen, then ranks are assigned."""
 
     def applies(self, problem: Problem) -> bool:
-        """Implements `PlacementMethod.applies`: pods of one shape, without rules among them."""
+        """Implements `PlacementMethod.applies`: the pods have one shape, and no rules about each other."""
         return counting.applies(problem)
 
     def place(self, problem: Problem) -> Solution | None:
-        """Implements `PlacementMethod.place`; None if counts turn out not to represent the problem.
+        """Implements `PlacementMethod.place`; None if counts of pods per node cannot represent the problem.
 
         Without a gather goal, the members in rank order fill the used nodes in natural order of names.
         """
@@ -75,34 +77,36 @@ class CountingMethod:
         return Solution(nodes, Proof.OPTIMAL, () if proven else (RANKS_OPEN,))
 
     def can_place(self, problem: Problem) -> Proof:
-        """Implements `PlacementMethod.can_place` by a placement, which is cheap here."""
+        """Implements `PlacementMethod.can_place` by computing a placement, which is cheap with this method."""
         found = place_problem(problem)
         return Proof.FEASIBLE if found.placed else found.proof
 
 
 class OpenedPlacesMethod:
-    """Places members that require each other by pod affinity: tries each place that they may open (`opened_place`)."""
+    """Places members with required pod affinity to each other. The first member opens a domain, which all members must
+    share; each domain that they may open is tried as a separate problem (`opened_place`)."""
 
     def __init__(self) -> None:
         self._parts: WeakKeyDictionary[Problem, list[Problem]] = WeakKeyDictionary()
 
     def parts_of(self, problem: Problem) -> list[Problem]:
-        """Returns the problems that replace a problem, one per place; empty if it cannot be replaced. Cached."""
+        """Returns the problems that replace a problem, one per domain that may be opened; empty if it cannot be
+        replaced. Cached."""
         if problem not in self._parts:
             self._parts[problem] = opened_places(problem) or []
         return self._parts[problem]
 
     def applies(self, problem: Problem) -> bool:
-        """Implements `PlacementMethod.applies`: the problem can be replaced by one problem per place."""
+        """Implements `PlacementMethod.applies`: the problem can be replaced by one problem per domain."""
         return bool(self.parts_of(problem))
 
     def place(self, problem: Problem) -> Solution | None:
-        """Implements `PlacementMethod.place`: the best solution over all places."""
+        """Implements `PlacementMethod.place`: the best solution over all domains."""
         return place_parts(self.parts_of(problem))
 
     def can_place(self, problem: Problem) -> Proof:
-        """Implements `PlacementMethod.can_place`: FEASIBLE for any place is enough, INFEASIBLE must be proven for
-        all."""
+        """Implements `PlacementMethod.can_place`: FEASIBLE if one domain is, INFEASIBLE if all domains are, else
+        UNKNOWN."""
         proofs = [can_place(part) for part in self.parts_of(problem)]
         return next((proof for proof in (Proof.FEASIBLE, Proof.UNKNOWN) if proof in proofs), Proof.INFEASIBLE)
 
@@ -135,13 +139,14 @@ METHODS: tuple[PlacementMethod, ...] = (SumsMethod(), CountingMethod(), _OPENED,
 def place_problem(problem: Problem) -> Solution:
     """Returns the best placement of a problem, or the proof that there is none, by the first method that solves it.
 
-    If the device costs of the device costs are not proven, the proof of the solution is lowered accordingly.
+    If the device costs of the problem are not proven to be exact, OPTIMAL becomes FEASIBLE, and INFEASIBLE may become
+    UNKNOWN.
     """
     answers = (method.place(problem) for method in METHODS if method.applies(problem))
     found = next(answer for answer in answers if answer is not None)
     if problem.device_costs is None or problem.device_costs.exact():
         return found
-    # the device costs costs are not proven, so a result that depends on them is not proven either
+    # the device costs are not proven, so a result that depends on them is not proven either
     proofs = {Proof.OPTIMAL: Proof.FEASIBLE}
     if not problem.device_costs.always:
         proofs[Proof.INFEASIBLE] = Proof.UNKNOWN
@@ -149,7 +154,7 @@ def place_problem(problem: Problem) -> Solution:
 
 
 def place_parts(problems: Sequence[Problem]) -> Solution:
-    """Returns the best placement of one unit over several problems, which differ in the nodes that they allow."""
+    """Returns the best placement of one unit over several problems that allow different nodes."""
     solutions = [place_problem(problem) for problem in problems]
     if len(solutions) == 1:
         return solutions[0]
@@ -163,12 +168,12 @@ def place_parts(problems: Sequence[Problem]) -> Solution:
 
 
 def can_place(problem: Problem) -> Proof:
-    """Returns FEASIBLE if all pods fit somehow, INFEASIBLE if it is proven that they do not, else UNKNOWN."""
+    """Returns FEASIBLE if the problem has a placement, INFEASIBLE if it is proven that it has none, else UNKNOWN."""
     return next(method for method in METHODS if method.applies(problem)).can_place(problem)
 
 
 def needs_solver(problem: Problem) -> bool:
-    """Returns True if sums and counting do not decide, so that `place_problem` would call CP-SAT."""
+    """Returns True if `place_problem` would call CP-SAT, because sums and counting do not apply."""
     method = next(method for method in METHODS if method.applies(problem))
     if method is _OPENED:
         return not all(counting.applies(part) for part in _OPENED.parts_of(problem))
@@ -176,10 +181,10 @@ def needs_solver(problem: Problem) -> bool:
 
 
 def is_hopeless(problem: Problem) -> bool:
-    """Returns True if the problem certainly has no placement, by sums that ignore how pods share nodes.
+    """Returns True if sums prove that the problem has no placement. False proves nothing.
 
-    That is so if a gang has fewer pending members than it needs, if the slots of its shapes are too few, if a quota
-    admits too little, or if no pending pod fits any node. False proves nothing.
+    There is none if a gang has fewer pending members than it needs, if its shapes have too few slots in sum, if a quota
+    admits too little, or if no pending pod fits any node.
     """
     slots = [int(room.sum()) for room in problem.slots_of]
     own: dict[int, Counter[int]] = {}
@@ -196,9 +201,9 @@ def is_hopeless(problem: Problem) -> bool:
 
 
 def _beyond(problem: Problem, allowance: Allowance) -> bool:
-    """Returns True if a quota admits too little even for the members with the smallest requests that must be placed.
+    """Returns True if a quota admits less than the smallest possible sum of requests of the members to be placed.
 
-    Those are the needed number of each gang, or one pod if no gang needs any.
+    These are as many members of each gang as it needs, with the smallest requests; one pod if no gang needs any.
     """
     amounts: dict[int, list[int]] = {}
     for rank in problem.pending:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the placement problem of a unit: turns its pods, the nodes and the draft into plain numbers.
 
-Pods for which all filters, scores and rules agree become one shape. Filters that limit the number of pods on a node,
-and devices, become further columns of `Problem.free` that exist only for this unit. Rules among the members become
-interactions. Source: gang-network.md sections 2.1, 4 and 5.
+Pods with equal results of all filters, scores and rules become one shape. A filter that limits the number of pods on a
+node, and each kind of device, becomes a further column of `Problem.free`, like a resource that only this unit requests.
+Rules among the members become interactions (`placement/member_interactions.py`). Source: gang-network.md sections 2.1,
+4, 5.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -29,11 +30,12 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.attraction import attraction
 
 BEYOND_PODS = 2**62
-"""More pods than any cluster has, and still within 64 bits: larger multiples are cut to it."""
+"""A number of pods above that of any cluster, and within 64 bits. Larger multiples are reduced to it."""
 
 
 def hard_level(unit: Unit, round_state: RoundState) -> int:
-    """Returns the deepest level on which a gang of the unit has MustGather with scope `group`; 0 without one."""
+    """Returns the lowest level of the tree for which a gang of the unit has MustGather with scope `group`. Levels count
+    from the cluster (0) down; 0 without MustGather."""
     layers = round_state.snapshot.tree.layers
     levels = [layers.level(r.layer) or 0 for gang in unit.gangs for r in gang.wish.gather if r.whole]
     return max(levels, default=0)
@@ -42,8 +44,8 @@ def hard_level(unit: Unit, round_state: RoundState) -> int:
 def unit_multiples(unit: Unit, round_state: RoundState) -> dict[int, int]:
     """Returns level -> podCountMultiple above 1 of the unit.
 
-    If several gangs have multiples for one layer, all must be met, so their least common multiple applies. It is capped
-    at `BEYOND_PODS`.
+    If several gangs have multiples for one layer, all must be satisfied, so their least common multiple applies, at
+    most `BEYOND_PODS`.
     """
     out: dict[int, int] = {}
     for gang in unit.gangs:
@@ -57,10 +59,10 @@ def unit_multiples(unit: Unit, round_state: RoundState) -> dict[int, int]:
 
 
 def bounded_multiples(multiples: dict[int, int], shapes: list[Shape], free: Ints, *, bound: int) -> dict[int, int]:
-    """Returns the multiples capped, because the solver cannot handle very large numbers.
+    """Returns the multiples, with large values reduced, because the solver cannot handle very large numbers.
 
-    A multiple above the number of the unit's pods that the cluster can hold only allows 0 pods, whatever its value is.
-    bound: number of members that are not pending.
+    All multiples above the number of the unit's pods that the cluster can hold have the same effect: only 0 pods in a
+    domain satisfy them. bound: number of members that are not pending.
     """
     if not multiples:
         return multiples
@@ -73,12 +75,12 @@ def build(unit: Unit, round_state: RoundState, *, emptied: bool = False) -> Prob
 
     The topology keys of an upstream PodGroup (scheduling.k8s.io) are not applied here, but by `partitions`.
 
-    emptied: True for the search of victims. Devices that are allocated by name then count as available, because
-    evictions may free them, and filters do not limit copies of a pod. Only the number of devices limits the victims;
-    the devices that they really free are checked with the plan.
+    emptied: True for the search of victims. Then devices that are allocated by name count as available, because
+    evictions may free them, and filters do not limit the number of pods of a shape on a node. Only the number of free
+    devices counts; the check of the plan verifies which devices the victims really free.
     """
     known = round_state.built
-    # the problem of a failing unit is needed three times: to place it, to search victims, and for its message
+    # a unit that does not fit needs the problem three times: to place it, to search victims, and for its message
     if known is None or known[0] is not unit or known[1] != round_state.moment:
         if emptied:
             return _build(unit, round_state, emptied=True)
@@ -96,17 +98,18 @@ def _has_rules(unit: Unit, round_state: RoundState) -> bool:
 
 
 def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
-    """Builds the problem without the cache of `build`; arguments as there."""
+    """Builds the problem without a cache. Arguments as in `build`."""
     snapshot = round_state.snapshot
     goal = unit.has_goal
-    # pod shape -> number of the shape in quotas; key of a pod -> number in `shapes`; pod shape -> its numbers there
+    # numbers: pod shape -> its index for quotas. keyed: key of a pod -> index in `shapes`. copied: pod shape -> indices
+    # in `shapes`, because pods of one pod shape may become several shapes of the problem
     numbers: dict[bytes, int] = {}
     keyed: dict[Hashable, int] = {}
     copied: dict[bytes, list[int]] = {}
     shapes: list[Shape] = []
     members: list[Member] = []
     gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
-    # free capacity: less reservations of other pods, plus columns of resources that exist only for this gang
+    # free capacity: without capacity that is reserved for other pods, and with the columns of member constraints
     free = round_state.draft.free()
     among = _member_constraints(unit, round_state)  # constraints between members; None without any
     reserved = round_state.available_to(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
@@ -115,7 +118,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     first = free.shape[1]
     if among is not None:
         free = np.concatenate([free, among.capacity], axis=1)
-    # further columns of `free`, each [nodes]: devices of families that share them, then limits of filters on copies
+    # further columns of `free`, each [nodes]: free devices of families with shared devices, then limits of filters
     copies: list[Ints] = []
     shared_copies: dict[Hashable, int] = {}  # `Rule.capacity_key` -> column
     shared = shared_free_devices(unit.pending, round_state.inputs) if not emptied else []
@@ -125,11 +128,12 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
                 room[node] -= family.nominated_devices(reserved.requests(i, snapshot.columns), round_state.inputs)
         copies.append(room)
     devices = free.shape[1]
-    tied = among is not None and bool(among.ties or among.one_node)  # interactions refer to members by shape alone
+    tied = among is not None and bool(among.ties or among.one_node)  # True if interactions refer to pod shapes
     parts = tuple(parts_of(unit, snapshot.tree.layers)) if has_parts(unit) else ()
     inside = _parts_of_pods(parts)
-    # members in rank order; a new shape for each new key. `lone`: rules about copies need no interaction for one pod
-    kinds: list[PodInfo] = []  # a pod of each shape
+    # members in rank order; a new shape for each new key. `lone`: with a single pod, limits by rules about pods of the
+    # same shape need no interaction
+    kinds: list[PodInfo] = []  # one pod of each shape in `shapes`
     lone = len(unit.pending) == 1 and not emptied
     for pod in unit.members:
         gang = gangs[pod.gang] if pod.gang is not None else 0
@@ -159,7 +163,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
             if lone and (held_by := own.copies_alone()) is not None:
                 request = (*request, (free.shape[1] + len(copies), 1))
                 copies.append(np.minimum(held_by, np.maximum(free[:, 0], 0)))
-            # plugins with refusals that other members or evictions may remove
+            # refusals of these plugins do not exclude a node, because other members or evictions may remove the cause
             judged = among.replaced_plugins(pod.shape) if among is not None else frozenset[str]()
             if emptied:
                 judged |= PLUGINS
@@ -173,7 +177,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     stocks = among.stocks if among is not None else ()
     alone = _alone(kinds, shapes, free, round_state) if not (lone or emptied) else ()
     if len(shapes) > 1 and not tied and not parts:
-        # evictions open different nodes to pods with rules about other pods
+        # pods with rules about other pods are not merged with pods of another spec: evictions open different nodes
         ruled = [emptied and round_state.of(pod).has_rules for pod in kinds]
         if among is not None and among.one_of:
             ruled = [
@@ -220,7 +224,8 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
 
 
 def _one_node(among: MemberConstraints | None, numbers: Mapping[bytes, Sequence[int]], free: Ints) -> list[InOneDomain]:
-    """Returns the rules of shapes with pods that a plan places on one node. numbers: shape -> its numbers."""
+    """Returns one rule per set of pod shapes that must be placed on the same node. numbers: pod shape -> its indices in
+    `Problem.shapes`."""
     sets = among.one_node if among is not None else ()
     found = [tuple(number for shape in shapes for number in numbers.get(shape, ())) for shapes in sets]
     return [InOneDomain(meant, np.arange(len(free), dtype=np.int64)) for meant in found if meant]
@@ -242,12 +247,12 @@ def _one_domain_rules(
     shapes: list[Shape],
     draft: Draft,
 ) -> tuple[list[InOneDomain], list[Shape]]:
-    """Returns (one-domain rules of the parts, shapes with the nodes that the parts still allow).
+    """Returns (rules that put each part into one domain, shapes limited to the nodes that the parts allow).
 
-    A part with members on nodes, bound or placed in this round, has no rule: its shapes are limited to the domain of
-    these members instead, or to no node if they are in several domains.
+    A part that already has members on nodes, bound or placed in this round, gets no rule. Instead its shapes are
+    limited to the domain of these members; to no node if they are in several domains.
 
-    inside: result of `_parts_of_pods`. kinds: a pod of each shape; pods of one shape are in the same parts.
+    inside: result of `_parts_of_pods`. kinds: one pod of each shape; pods of one shape are in the same parts.
     """
     ties: list[InOneDomain] = []
     if not parts:
@@ -272,8 +277,8 @@ def _one_domain_rules(
 
 
 def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, round_state: RoundState) -> tuple[Ints, ...]:
-    """Returns `Problem.copies_by_rules`: per shape [nodes] copies that host ports, spread and (anti-)affinity admit in
-    turn.
+    """Returns `Problem.copies_by_rules`: per shape, [nodes] the number of its pods that a node admits one after the
+    other by host ports, spread constraints and (anti-)affinity.
 
     Empty if these rules limit no shape below its slots. Shapes that are not limited share one array of `ANY_NUMBER`.
     """
@@ -295,10 +300,10 @@ def _merge_shapes(
 ) -> tuple[list[Shape], list[PodInfo], list[Member], tuple[Ints, ...]]:
     """Returns (shapes, kinds, members, alone) with equal shapes merged into one.
 
-    ruled: per kind, True if its feasible nodes depend on other pods, so that it may be merged only with pods of equal
-    spec.
+    ruled: per shape, True if it may be merged only with pods of equal spec, because its feasible nodes depend on other
+    pods.
     """
-    seen = {id(one): one.tobytes() for one in alone}  # kinds that may be placed in any number share one array
+    seen = {id(one): one.tobytes() for one in alone}  # shapes without a limit share one array
     copied = [seen[id(one)] for one in alone] or [b""] * len(kinds)
     if stocks:
         amounts = [bytes(repr([asks.get(pod.shape, 0) for _, asks in stocks]), "ascii") for pod in kinds]
@@ -312,36 +317,36 @@ def _merge_shapes(
 
 
 def _member_constraints(unit: Unit, round_state: RoundState) -> MemberConstraints | None:
-    """Returns the constraints among the members; None for most units."""
+    """Returns the constraints among the members; None if there are none, as for most units."""
     found = next((pod.gang for pod in unit.pending if pod.gang is not None and round_state.concerned(pod)), None)
     return round_state.member_constraints(found) if found is not None else None
 
 
 def hard_keys(unit: Unit) -> tuple[str, ...]:
-    """Returns the topology keys of the upstream PodGroup: node labels of which all members must share the value."""
+    """Returns the topology keys of the unit's upstream PodGroup: node labels with one value for the nodes of all
+    members."""
     return tuple(dict.fromkeys(key for gang in unit.gangs for key in gang.hard_keys))
 
 
 def partitions(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[Problem]:
-    """Yields the problem limited to the nodes with each combination of values of the topology keys (`hard_keys`).
-
-    Without keys it yields the problem itself.
+    """Yields one problem per combination of values of the topology keys (`hard_keys`), limited to nodes with these
+    values; without keys, the problem itself.
     """
     return (part for _, part in named_partitions(unit, problem, round_state))
 
 
 def named_partitions(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[tuple[str, Problem]]:
-    """Yields (values joined by `/`, problem limited to nodes with these values), as `partitions` does.
+    """Yields the problems of `partitions`, each with the values joined by `/`; the text is empty without keys.
 
-    All members must share the values, so combinations without the nodes of bound members are skipped. Nodes without the
-    labels are never used. Without keys the text is empty.
+    All members must share the values, so only the combination of the bound members' nodes is yielded, if there are any.
+    Nodes without the labels are never used.
     """
     wanted = hard_keys(unit)
     if not wanted:
         yield "", problem
         return
     nodes = round_state.snapshot.nodes
-    # per key: value -> [nodes] 1 where a node has it
+    # per key: value -> [nodes] 1 if the node has this value
     where: list[dict[str, Ints]] = []
     for key in wanted:
         values: dict[str, list[int]] = {}

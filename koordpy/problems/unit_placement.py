@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Places the pending members of a unit: the planner's entry point to the methods of `placement_methods`.
 
-`place_unit` returns the placement that a `Question` asks for. Most of the work is done by `place_problem`; this module
-adds what a single problem cannot represent:
+`place_unit` returns a placement of the kind that a `Question` names. `place_problem` does most of the work. This module
+adds three cases that a single problem cannot represent:
 
-- Some filters and device sets limit pods of different shapes on a node together, but a problem says only how many pods
-  of each shape a node takes alone. If a placement has shapes together on a node that does not take them all, some shape
-  must have fewer pods there. So the problem is split into one problem per shape with that limit, and the best solution
-  of all is used. Every valid placement is possible in one of them, so the search is exact.
-- If not all members are placed, attraction (goal 2) must count only the values of placed members, which needs a second
+- Some filters and device sets limit pods of different shapes on a node together, but a problem only says how many pods
+  of each shape fit a node alone. If a solution puts pods on a node that does not take them together, at least one of
+  their shapes must have fewer pods there. So the problem is replaced by one problem per shape with this limit, and the
+  best solution of all is used. Every valid placement is possible in one of these problems, so the search is exact.
+- If not all members are placed, attraction (goal 2) must count only the values of placed members. This needs a second
   search.
-- A job that is not all or nothing is placed pod by pod, as far as its pods fit.
+- The pods of a job that is not all or nothing are placed one by one, as far as they fit.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ from koordpy.problems.problem_building import partitions
 
 
 class Question(Enum):
-    """The kind of placement that is wanted for a unit."""
+    """The kind of placement that `place_unit` returns."""
 
     BEST = auto()
     """The best placement of a gang, for binding. Attraction is counted for the members that are placed."""
@@ -56,7 +56,7 @@ def place_unit(unit: Unit, problem: Problem, round_state: RoundState, question: 
     if question is Question.IN_ORDER:
         return place_in_order(problem)
     found = _placed_together(unit, problem, round_state)
-    # a second search is needed only if members stay pending and their values attract
+    # a second search is needed only if members stay pending and attraction may count their values
     if question is Question.TRIAL or not found.placed or not problem.gather or len(found.nodes) == len(problem.pending):
         return found
     own = attraction(unit, [unit.members[rank] for rank in found.nodes], round_state)
@@ -66,15 +66,15 @@ def place_unit(unit: Unit, problem: Problem, round_state: RoundState, question: 
     needs = tuple(placed[gang] for gang in range(len(problem.needs)))
     again = _placed_together(unit, replace(only_ranks(problem, found.nodes), attract=own, needs=needs), round_state)
     runs = (*found.runs, *again.runs)
-    if not again.placed:  # out of time: the first result is still valid
+    if not again.placed:  # the time is used up: the first result is still valid
         return Solution(found.nodes, Proof.FEASIBLE, runs)
     return Solution(again.nodes, combine_proofs((found.proof, again.proof), placed=True), runs)
 
 
 def fits_somewhere(unit: Unit, problem: Problem, round_state: RoundState) -> bool | None:
-    """Returns True if it is proven that all pods of a unit can be placed in some way, else False.
+    """Returns True if it is proven that the unit has a placement, else False.
 
-    None if only a placement can decide, because filters limit pods of several shapes together.
+    None if only a search for a placement can decide, because filters limit pods of several shapes together.
     """
     if len(_counted_apart(unit, round_state)) > 1:
         return None
@@ -84,13 +84,13 @@ def fits_somewhere(unit: Unit, problem: Problem, round_state: RoundState) -> boo
 def _placed_together(unit: Unit, problem: Problem, round_state: RoundState) -> Solution:
     """Returns the best placement of a unit in which every node takes its pods together.
 
-    Splits each problem with a solution that fails that check (see the module). After `SPLITS` problems the rest stays
-    undecided.
+    Splits each problem with a solution that fails this check, as the module's docstring describes. After `SPLITS`
+    problems the search ends, and the result is not proven.
     """
     apart = _counted_apart(unit, round_state)
     if len(apart) < 2:
         return place_parts(list(partitions(unit, problem, round_state)))
-    # `waiting`: problems that are still to be solved; together they contain every placement that may be best
+    # `waiting`: problems that are not solved yet; every placement that may be the best is possible in one of them
     waiting = list(partitions(unit, problem, round_state))
     best: tuple[Problem, Solution] | None = None
     runs: list[SolverRun] = []
@@ -117,7 +117,8 @@ def _placed_together(unit: Unit, problem: Problem, round_state: RoundState) -> S
 
 
 def _counted_apart(unit: Unit, round_state: RoundState) -> frozenset[bytes]:
-    """Returns the shapes with filters that the problem represents only for each shape alone (not `Rule.is_in_problem`).
+    """Returns the shapes with filters that the problem represents only for pods of one shape (not
+    `Rule.is_in_problem`).
 
     Empty for a unit with one shape.
     """
@@ -132,9 +133,9 @@ def _counted_apart(unit: Unit, round_state: RoundState) -> frozenset[bytes]:
 def _unserved(
     unit: Unit, found: Solution, apart: frozenset[bytes], round_state: RoundState
 ) -> tuple[int, list[int]] | None:
-    """Returns (node, ranks of its placed pods) of the first node that does not take these pods together; None without.
+    """Returns (node position, ranks of the pods placed on it) of the first node that does not take its pods together.
 
-    apart: shapes that must be checked.
+    None if all nodes take their pods. apart: shapes that must be checked (`_counted_apart`).
     """
     by_node: dict[int, list[int]] = {}
     for rank in sorted(found.nodes):
@@ -148,7 +149,8 @@ def _unserved(
 
 
 def _serves(node: int, pods: Sequence[PodInfo], round_state: RoundState) -> bool:
-    """Returns True if a node takes pods together: by sets of its devices, and by filters that get the pods in order."""
+    """Returns True if a node takes pods together: its devices suffice, and the filters admit the pods one after the
+    other."""
     if not fit_together(node, pods, round_state):
         return False
     return all(
@@ -160,10 +162,10 @@ def _serves(node: int, pods: Sequence[PodInfo], round_state: RoundState) -> bool
 
 
 def _split(problem: Problem, node: int, ranks: Sequence[int]) -> list[Problem]:
-    """Returns the problems that replace one with a placement that `node` does not take.
+    """Returns the problems that replace a problem with a solution that is not valid on `node`.
 
-    For each shape with pods in `ranks`, which are those on the node, one problem limits the shape there to one pod
-    fewer than it has now.
+    ranks: of the pods on the node. For each shape of these pods, one problem limits the shape on the node to one pod
+    fewer than the solution has there.
     """
     counts = Counter(problem.members[rank].shape for rank in ranks)
     out = []
@@ -180,8 +182,8 @@ def _split(problem: Problem, node: int, ranks: Sequence[int]) -> list[Problem]:
 def place_in_order(problem: Problem) -> Solution:
     """Places the pods of a job that is not all or nothing (gpu-topology.md 5).
 
-    All of them if they fit, else in rank order, skipping pods that do not fit. Without rules among the pods, the pods
-    to place are found by bisection, and then placed together.
+    Places all pods if they fit. Otherwise tries them in rank order, and skips pods that do not fit. If the pods have no
+    rules about each other, the pods that fit are found by bisection, and then placed together.
     """
     pending = problem.pending
     if len({problem.members[rank].shape for rank in pending}) < 2:
@@ -205,12 +207,12 @@ def _only_all_of(problem: Problem, ranks: Collection[int]) -> Problem:
 
 
 def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], bool]:
-    """Returns (ranks of the pods that fit, each tried after all earlier ones; True if the answer is proven).
+    """Returns (ranks of the pods that fit if they are tried in rank order, True if this answer is proven).
 
-    not_all: True if it is known that not all of them fit.
+    not_all: True if it is known that not all pods fit.
 
-    Any part of a set of pods that fits also fits, so the first pod that does not fit is found by bisection. If a pod
-    does not fit, no later pod of its shape does, so these are skipped.
+    If a set of pods fits, each subset fits, so the first pod that does not fit is found by bisection. Later pods of its
+    shape do not fit either, so they are skipped.
     """
     taken, left, sure = list[int](), list(problem.pending), True
     while left:
@@ -231,10 +233,10 @@ def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], 
 
 
 def _one_by_one(problem: Problem, found: Solution) -> Solution:
-    """Tries the pods one by one, each in a problem together with all pods that fitted before.
+    """Tries the pods in rank order, each in a problem with all earlier pods that fitted.
 
-    Needed if pods have rules about each other: then a later pod of the same shape may fit although an earlier one did
-    not. found: the result for all pods together, for its record of solves.
+    This is needed if pods have rules about each other: then a pod may fit although an earlier pod of its shape did not.
+    found: the solution for all pods together, to which the solver runs are added.
     """
     pending = problem.pending
     best, taken, sure = Solution({}, Proof.INFEASIBLE), list[int](), True

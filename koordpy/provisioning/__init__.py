@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ProvisioningRequests: asks an autoscaler for the nodes of a whole gang at once (repair.md 3).
+"""Computes ProvisioningRequests, which ask an autoscaler for the nodes of a whole gang at once (repair.md 3).
 
-A gang that lacks nodes may ask for all of them by one object, which cluster-autoscaler serves all or nothing. Each
-round computes which units ask and for what (`WantedNodes`). The state of an existing request follows from its
-conditions and the time alone, so nothing is stored outside the API server.
+For a gang that lacks nodes, one ProvisioningRequest asks for all of them, and cluster-autoscaler creates all or none.
+Each round computes for which units nodes are requested (`WantedNodes`). The state of an existing request follows from
+its conditions and the time, so nothing is stored outside the API server.
 
-Main types: `Asking` (`asking_units.py`): which units ask; `UnitRequest` (`asking_units.py`): what one unit asks for;
-`RequestState` (`request_states.py`): the state of a unit's requests.
+Main types: `Asking` (`asking_units.py`): the units for which nodes are requested; `UnitRequest` (`asking_units.py`):
+the nodes of one unit; `RequestState` (`request_states.py`): the state of a unit's requests.
 
 Must not write to the API server: `engine/provisioning` does. Start reading at `request_states.py`.
 """

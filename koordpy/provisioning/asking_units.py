@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which units ask for nodes by a ProvisioningRequest, and with which class and parameters (repair.md 3.1).
+"""Decides for which units nodes are requested by a ProvisioningRequest, with which class and parameters (repair.md
+3.1).
 
-A unit asks if all its gangs do: by the annotation provisioning-class of the PodGroup or the oldest pod, or by the mode
-`all` of the configuration. The reason of its pods is then not Unschedulable, so that no autoscaler adds nodes a second
-time.
+A unit asks for nodes if all its gangs do: by the annotation provisioning-class of the PodGroup or of the oldest pod, or
+by the mode `all` of the configuration. The pods of such a unit do not get the reason Unschedulable, because an
+autoscaler would then add the nodes a second time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,24 +26,24 @@ from koordpy.plan.wanted_nodes import PodSet, WantedNodes
 from koordpy.provisioning.request_states import is_provisioned, newest_first, unit_of
 
 OPTS_OUT = "none"
-"""Value of the annotation with which a gang never asks."""
+"""Value of the annotation provisioning-class with which a gang never asks for nodes."""
 MOST_VALUE = 255
-"""Longest value of a parameter, by the API of ProvisioningRequests."""
+"""Maximum length of a parameter's value, by the API of ProvisioningRequests."""
 MOST_SETS = 32
 """Maximum number of pod sets of a ProvisioningRequest, by its API."""
 MOST_NAME = 253
-"""Longest name of an object."""
+"""Maximum length of an object's name."""
 CLASS_KEY = keys.GANG_PROVISIONING_CLASS
 
 
 @dataclass(frozen=True, slots=True)
 class UnitRequest:
-    """What one unit asks for, and warnings about its annotations."""
+    """The nodes that one unit asks for, and warnings about its annotations."""
 
     wanted: WantedNodes | None
-    """None if the unit does not ask, or cannot."""
+    """The nodes; None if the unit does not ask for nodes, or its annotations are invalid."""
     warnings: tuple[tuple[str, str], ...] = ()
-    """(object, text)."""
+    """Warnings: (object, text)."""
 
 
 class Asking:
@@ -53,7 +54,8 @@ class Asking:
 
     @cached_property
     def requests(self) -> Mapping[str, list[ProvisioningRequest]]:
-        """Names of a unit's gangs -> its requests, the highest attempt first. Only requests that koordpy created."""
+        """Names of a unit's gangs (`WantedNodes.title`) -> its requests, the highest attempt first. Requests of other
+        programs are left out."""
         found: dict[str, list[ProvisioningRequest]] = {}
         for request in self._snapshot.provisioning_requests:
             if title := unit_of(request):
@@ -66,7 +68,7 @@ class Asking:
         return [one for one in own if one.metadata.namespace == unit.namespace]
 
     def request_of(self, unit: Unit) -> UnitRequest:
-        """Returns what a unit with pending members and without live ones asks for."""
+        """Returns the nodes that a unit with pending members asks for. A unit with live members asks for none."""
         if not self._snapshot.serves_provisioning or not unit.is_gang or not unit.pending or self._has_live(unit):
             return UnitRequest(None)
         gangs = sorted(unit.gangs, key=lambda gang: natural_key(gang.key))
@@ -106,7 +108,7 @@ class Asking:
         )
 
     def _notes(self, gang: Gang) -> Mapping[str, str]:
-        """Returns the annotations of a gang: of its PodGroup, else of its workload and its oldest pod."""
+        """Returns the annotations of a gang: those of its PodGroup; without one, of its workload and its oldest pod."""
         meta = settings_of(self._snapshot, gang.ref)
         own = meta.annotations if meta is not None else {}
         if gang.has_object or not gang.pods:
@@ -121,7 +123,8 @@ class Asking:
         return said or (self._settings.class_ if self._settings.mode == "all" else "")
 
     def _parameters(self, gangs: list[Gang], warnings: list[tuple[str, str]]) -> dict[str, str]:
-        """Returns the parameters: those of the configuration, overlaid by annotations of the first gang with each."""
+        """Returns the parameters of a request. Annotations of gangs override the configuration; if several gangs set
+        the same parameter, the first gang wins."""
         found = dict(self._settings.parameters)
         for gang in reversed(gangs):
             for name, value in self._own_parameters(gang):
@@ -139,9 +142,9 @@ class Asking:
                 yield key.removeprefix(prefix), value
 
     def notes_of_bindings(self, unit: Unit) -> dict[str, str]:
-        """Returns the annotations of the Bindings of a unit's members, which name the request that they consume.
+        """Returns annotations for the Bindings of a unit's members. They name the request with nodes for these pods.
 
-        Empty unless the request is Provisioned (repair.md 3.3).
+        Empty if no request of the unit is Provisioned (repair.md 3.3).
         """
         found = self.requests_of(unit) if self._settings.mode != "off" and unit.is_gang else []
         if not found or not is_provisioned(found[0], self._settings, self._snapshot.now):
@@ -153,7 +156,7 @@ class Asking:
 
 
 def pod_sets(unit: Unit) -> tuple[PodSet, ...]:
-    """Returns the pending members of a unit by kind, in the order of their first ranks."""
+    """Returns the pending members of a unit, one set per shape, in the order of their lowest ranks."""
     kinds: dict[bytes, list[str]] = {}
     for pod in unit.pending:
         kinds.setdefault(pod.shape, []).append(pod.name)
@@ -161,6 +164,6 @@ def pod_sets(unit: Unit) -> tuple[PodSet, ...]:
 
 
 def has_valid_names(wanted: WantedNodes, attempts: int) -> bool:
-    """Returns True if all objects of a unit's requests can have their names. attempts: maximum number of attempts."""
+    """Returns True if the names of all objects of a unit's requests are valid. attempts: maximum number of attempts."""
     longest = wanted.template(attempts, max(0, len(wanted.sets) - 1))
     return len(longest) <= MOST_NAME and fullmatch(OBJECT_NAME, longest) is not None

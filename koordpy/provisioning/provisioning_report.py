@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The states of all units that ask for nodes, with the limit of open requests, and `provisioning[]` of a simulation.
+"""Computes the states of all units that ask for nodes, within the limit of open requests (repair.md 3.2, 3.3 and 7).
 
-Source: repair.md 3.2, 3.3 and 7.
+Also composes `provisioning[]` of a SimulationResult from these states.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,11 +18,11 @@ from koordpy.plan.wanted_nodes import WantedNodes
 from koordpy.provisioning.request_states import RequestPhase, RequestState, is_open, state_of, unit_of
 
 UNDECIDED = frozenset((Reason.SCHEDULER_ERROR, Reason.UNDETERMINED))
-"""Reasons that prove nothing about a unit, so that its requests are kept."""
+"""Reasons of pending pods that do not show whether the unit lacks nodes, so that its requests are kept."""
 
 
 def undecided_gangs(plan: RoundPlan) -> frozenset[str]:
-    """Returns the gangs (`namespace/name`) of which a round did not decide whether they lack nodes."""
+    """Returns the gangs (`namespace/name`) for which the round did not decide whether they lack nodes."""
     return frozenset(one.gang for one in plan.pending if one.reason in UNDECIDED and one.gang is not None)
 
 
@@ -38,10 +38,10 @@ def states_of(
     settings: Provisioning,
     now: float,
 ) -> list[tuple[WantedNodes, RequestState]]:
-    """Returns the state of each unit that asks, in the given order, which is that of the queue.
+    """Returns the state of each unit that asks for nodes, in the order of `wanted`, which must be the queue order.
 
-    requests: all requests of koordpy. undecided: gangs with requests that are kept. At most `maxOpen` requests are
-    open: later units are QUEUED.
+    At most `maxOpen` requests may be open: units after that are QUEUED. requests: all requests of koordpy. undecided:
+    gangs with requests that are kept although the gangs are not in `wanted`; they count as open.
     """
     by_title: dict[tuple[str, str], list[ProvisioningRequest]] = {}
     for request in requests:

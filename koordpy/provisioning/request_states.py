@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes the state of a unit's ProvisioningRequests, and which of them are to be deleted (repair.md 3.3).
+"""Computes the state of a unit's ProvisioningRequests, and which of them must be deleted (repair.md 3.3).
 
-The state is a pure function of the requests, what the unit asks for now, and the time. Conditions are those of
-cluster-autoscaler.
+The state is a pure function of the existing requests, of the nodes that the unit asks for now, and of the time.
+cluster-autoscaler sets the conditions of requests.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,24 +18,24 @@ from koordpy.plan.wanted_nodes import WantedNodes
 
 PROVISIONED, FAILED, REVOKED, EXPIRED = "Provisioned", "Failed", "CapacityRevoked", "BookingExpired"
 CONSUMED = "CapacityBookingConsumed"
-"""Reason of BookingExpired if the pods used the booked capacity, which is no failure."""
+"""Reason of the condition BookingExpired if the pods used the booked capacity. This is not a failure."""
 
 
 class RequestPhase(StrEnum):
     """State of a unit's requests, as in `provisioning[].state` of a simulation."""
 
     WANTED = "Wanted"
-    """A request is to be created."""
+    """A request must be created."""
     QUEUED = "Queued"
-    """A request would be created if fewer were open."""
+    """A request will be created when fewer requests are open."""
     OPEN = "Open"
-    """The request exists, and is neither Provisioned nor failed."""
+    """The request exists, and the autoscaler has not decided it yet."""
     PROVISIONED = "Provisioned"
     """The nodes of the request exist."""
     BACK_OFF = "BackOff"
     """The last request failed; the next one is created after a pause."""
     GIVEN_UP = "GivenUp"
-    """The last allowed request failed, and is kept."""
+    """The request of the last allowed attempt failed. It is kept, and no further request is created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +44,27 @@ class RequestState:
 
     phase: RequestPhase
     attempt: int
-    """Attempt of the existing request; for WANTED and QUEUED of the one to be created."""
+    """Number of the attempt, from 1: of the existing request; for WANTED and QUEUED, of the request to create."""
     request: ProvisioningRequest | None = None
-    """The request that counts; None for WANTED and QUEUED."""
+    """The current request; None for WANTED and QUEUED."""
     delete: tuple[ProvisioningRequest, ...] = ()
-    """Requests to be deleted: earlier attempts, a failed one once its successor exists, and requests for other numbers
-    of pods."""
+    """Requests to delete: earlier attempts, and requests for other numbers of pods. For WANTED also the failed request;
+    it is deleted only after the next one was created."""
 
 
 def unit_of(request: ProvisioningRequest) -> str:
-    """Returns the names of the gangs that a request is for; empty for a request that koordpy did not create."""
+    """Returns the title of a request's unit, the names of its gangs; empty if koordpy did not create the request."""
     return request.metadata.annotations.get(keys.PROVISIONING_FOR, "")
 
 
 def attempt_of(request: ProvisioningRequest) -> int:
-    """Returns the attempt of a request, from 1; 1 if its annotation cannot be read."""
+    """Returns the number of a request's attempt, from 1; 1 if its annotation is invalid."""
     text = request.metadata.annotations.get(keys.PROVISIONING_ATTEMPT, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0 else 1
 
 
 def has_valid_attempt(request: ProvisioningRequest) -> bool:
-    """Returns True if the annotation with the attempt can be read."""
+    """Returns True if the annotation with the number of the attempt is valid."""
     return str(attempt_of(request)) == request.metadata.annotations.get(keys.PROVISIONING_ATTEMPT, "")
 
 
@@ -79,7 +79,7 @@ def is_open(request: ProvisioningRequest) -> bool:
 
 
 def failure(request: ProvisioningRequest) -> Condition | None:
-    """Returns the condition by which a request failed; None if it did not fail, or if only its booking time is over."""
+    """Returns the condition that says that a request failed; None if it did not fail, or if only its booking ended."""
     for type in (FAILED, REVOKED, EXPIRED):
         found = _true(request, type)
         if found is not None and not (type == EXPIRED and found.reason == CONSUMED):
@@ -88,7 +88,7 @@ def failure(request: ProvisioningRequest) -> Condition | None:
 
 
 def failure_time(request: ProvisioningRequest, settings: Provisioning, now: float) -> float | None:
-    """Returns when a request failed, in seconds since the epoch; None if it has not."""
+    """Returns when a request failed, in seconds since 1970; None if it has not failed."""
     provisioned = _true(request, PROVISIONED)
     booked = _booked_until(provisioned, settings) if provisioned is not None else None
     if (failed := failure(request)) is not None:
@@ -102,7 +102,7 @@ def pause_seconds(attempt: int, settings: Provisioning) -> float:
 
 
 def newest_first(requests: Iterable[ProvisioningRequest]) -> list[ProvisioningRequest]:
-    """Returns the requests of one unit, that with the highest attempt first."""
+    """Returns the requests of one unit, the highest attempt first."""
     return sorted(requests, key=lambda one: (-attempt_of(one), one.metadata.name))
 
 
@@ -130,7 +130,8 @@ def state_of(
 
 
 def _booked_until(provisioned: Condition, settings: Provisioning) -> float | None:
-    """Returns the end of a booking, in seconds since the epoch; None if its begin is not known."""
+    """Returns the end of a booking, in seconds since 1970; None if its start is not known. provisioned: the condition
+    Provisioned; the booking starts at its transition."""
     since = seconds(provisioned.last_transition_time)
     return since + settings.booking_time if since else None
 

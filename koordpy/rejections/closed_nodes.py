@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds which nodes take no pods of which request shapes at one moment; immutable, computed by `RejectionMemory`.
+"""Defines `ClosedNodes`: the nodes that take no pods of some request shapes at one moment (numa.md 8.6 and 8.7).
 
-Source: numa.md 8.6 and 8.7. A Snapshot has one. The filter NodeRepair, messages, `backedOff` and suggestions read it.
+A closure keeps pods from a node after its kubelet has rejected such pods. `RejectionMemory` computes the closures; the
+record is immutable. Each Snapshot has one, for the filter NodeRepair, messages, `backedOff` of simulations, and
+suggestions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,32 +17,32 @@ from koordpy.rejections.request_shapes import request_shape
 
 @dataclass(frozen=True, slots=True)
 class ClosedShape:
-    """A request shape that a node rejected lately."""
+    """The closure of a node to one request shape, which its kubelet has rejected."""
 
     text: str
     """Requests of the shape (`RequestShape.text`)."""
     reason: str
     """Reason of the last rejection."""
     rejections: int
-    """Number of strikes."""
+    """Number of strikes (`strikes.py`)."""
     until: float
-    """End of the closure, in seconds since the epoch."""
+    """End of the closure, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedNode:
-    """A node that rejected pods of several shapes because of a failed device plugin or resource manager."""
+    """The closure of a node that rejected pods of several shapes because a device plugin or resource manager failed."""
 
     resources: tuple[str, ...]
-    """Device resources that all these shapes request: pods that request one of them are closed out. Empty if they
-    request none in common: then the node is closed to every pod."""
+    """Device resources that all these shapes request. The node is closed to pods that request one of them; if the tuple
+    is empty, to every pod."""
     reason: str
     shapes: int
     """Number of shapes that count against the node."""
     rejections: int
-    """Sum of their strikes."""
+    """Sum of the strikes of these shapes."""
     until: float
-    """The latest end of their closures, in seconds since the epoch."""
+    """End of the closure, in seconds since 1970: the latest end of the closures of these shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class ClosedNodes:
         return bool(self.shapes or self.nodes)
 
     def takes_no(self, pod: Pod, requests: Mapping[str, int], node: str) -> bool:
-        """Returns True if a node is closed to a pod. requests: of the whole pod."""
+        """Returns True if a node is closed to a pod. requests: requests of the whole pod."""
         whole = self.nodes.get(node)
         if whole is not None and (not whole.resources or any(requests.get(one, 0) for one in whole.resources)):
             return True

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remembers rejections by node and request shape, and returns which nodes are closed (numa.md 8.3 to 8.7).
 
-`saw` adds rejected pods, in any order. `update` compares them with the nodes: it ignores pods with an `OutOf...` reason
-that do not fit the totals, records running pods that disprove rejections, ends closures of nodes with more free
-capacity, and drops old rejections. The result depends on the set of rejected and running pods only, not on the order of
-calls of `saw`. Memory is bounded by the `MOST_...` constants; the oldest entries are dropped first.
+`saw` adds rejected pods, in any order. `update` compares them with the nodes:
+
+- It ignores pods with an `OutOf...` reason that do not fit the totals of the node: these rejections are explained.
+- It records pods that run although they are as large as a rejected shape: they disprove the rejections.
+- It ends closures of nodes with more free capacity than at the rejection.
+- It drops old rejections.
+
+The result depends only on the set of rejected and running pods, not on the order of calls of `saw`. The `MOST_...`
+constants limit the memory; the oldest entries are dropped first.
 """
 
 from collections import deque
@@ -25,7 +30,7 @@ MOST_UNSETTLED = 4096
 MOST_SHAPES = 4096
 """Maximum number of remembered pairs of a node and a shape."""
 MOST_REJECTIONS = 256
-"""Maximum number of remembered rejections of a shape on a node; also of running pods of a node."""
+"""Maximum number of remembered rejections of one shape on one node; also of remembered running pods of one node."""
 
 Cause = Literal["time is over", "more is free", "a pod of that size runs", "the node changed"]
 """Why a closure ended."""
@@ -44,24 +49,26 @@ class RunningPod(NamedTuple):
 
     uid: str
     bound: float
-    """Time of its Binding, in seconds since the epoch."""
+    """Time of its Binding, in seconds since 1970."""
     requests: Amounts
 
 
 @dataclass(frozen=True, slots=True)
 class RejectingNodeFacts:
-    """What the memory compares rejections with."""
+    """The facts about one node that the memory compares with rejections."""
 
     free: Amounts
     """Allocatable amounts less the requests of bound pods, by resource; `pods` is the number of further pods."""
     unstarted: Amounts
-    """Requests of bound pods that have not started. Live they may be rejected, too, so their capacity does not count
-    as freed. Empty offline."""
+    """Requests of bound pods that have not started. The kubelet may reject them, too, so if they disappear, their
+    capacity does not count as freed. Empty offline."""
     fresh: float
-    """Rejections before this time are void: creation of the Node, or the last change of Ready to True. 0 for none."""
+    """Creation of the Node, or the last change of its condition Ready to True, in seconds since 1970: earlier
+    rejections are void. 0 if neither is known."""
     running: Sequence[RunningPod]
     state: object = None
-    """Live: a value that changes if allocatable amounts, zones, policy or devices change; None offline."""
+    """A value that changes if allocatable amounts, NUMA zones, kubelet policies or devices of the node change; None
+    offline."""
 
 
 class ClosureNews(NamedTuple):
@@ -69,10 +76,10 @@ class ClosureNews(NamedTuple):
 
     node: str
     shape: str
-    """Text of the shape; empty for a closure of the node to all shapes (`ClosedNode`)."""
+    """Text of the shape; empty for a closure to several shapes (`ClosedNode`)."""
     closed: ClosedShape | ClosedNode
     ended: Cause | None
-    """None for a closure that began, or that another strike prolonged."""
+    """Why the closure ended; None if it began, or if another strike prolonged it."""
 
 
 @dataclass(slots=True)
@@ -83,7 +90,7 @@ class _ShapeRecord:
     rejections: set[Rejection] = field(default_factory=set)
     openings: list[float] = field(default_factory=list)
     strikes: Strikes | None = None
-    """Result of the last `update`."""
+    """Strikes as of the last `update`; None if there are none."""
     free: Amounts = field(default_factory=dict)
     """Free amounts of the node at the last strike, or when this process first saw it."""
     free_at: float = -1.0
@@ -94,7 +101,7 @@ class _ShapeRecord:
         return max(one.time for one in self.rejections)
 
     def resources(self, given: Iterable[str]) -> list[str]:
-        """Returns the resources of which more free capacity opens the node early."""
+        """Returns the resources for which more free capacity ends the closure early. given: resources of the node."""
         own = self.shape.devices
         return [*own] or [r for r in given if r in ("cpu", "memory") or r.startswith("hugepages-")]
 
@@ -105,13 +112,13 @@ class _NodeRecord:
     runs: dict[str, RunningPod] = field(default_factory=dict)
     """uid -> pod that ran on the node since the first remembered rejection."""
     fresh: float = 0.0
-    """Rejections before this time are void."""
+    """Last value of `RejectingNodeFacts.fresh`."""
     state: object = None
     """Last value of `RejectingNodeFacts.state`."""
 
 
 class RejectionMemory:
-    """Rejections by node. Not thread-safe: one owner."""
+    """The remembered rejections of all nodes. Not thread-safe."""
 
     def __init__(self, settings: Rejections) -> None:
         self.settings = settings
@@ -119,16 +126,16 @@ class RejectionMemory:
         """uid -> rejected pod that `update` has not read yet."""
         self._nodes: dict[str, _NodeRecord] = {}
         self.news: deque[ClosureNews] = deque(maxlen=MOST_SHAPES)
-        """Changes of closures since the reader cleared it; the oldest are dropped if it does not."""
+        """Changes of closures since a reader last cleared the deque. If it is full, the oldest changes are dropped."""
         self.counted: deque[tuple[str, str]] = deque(maxlen=MOST_SHAPES)
-        """(node, reason) of rejections that were learnt since the reader cleared it."""
+        """(node, reason) of new rejections since a reader last cleared the deque."""
         self.explained: deque[str] = deque(maxlen=MOST_SHAPES)
-        """Reasons of rejected pods that the node's totals explain, since the reader cleared it."""
+        """Reasons of rejections that the node's totals explain, since a reader last cleared the deque."""
         self.closed = NOTHING_CLOSED
         """Result of the last `update`."""
 
     def saw(self, rejected: RejectedPod) -> None:
-        """Adds a rejected pod; the same pod may be added again. `update` settles it."""
+        """Adds a rejected pod, which the next `update` reads. The same pod may be added again."""
         if not self.settings.backoff:
             return
         self._unsettled[rejected.rejection.uid] = rejected
@@ -141,8 +148,8 @@ class RejectionMemory:
         return not (self._unsettled or self._nodes)
 
     def update(self, now: float, look: Callable[[str], RejectingNodeFacts | None], nodes: int) -> ClosedNodes:
-        """Returns the closures at time `now` (seconds since the epoch). look: returns the facts of a node by name, None
-        for a node that does not exist. nodes: number of nodes in the cluster."""
+        """Returns the closures at time `now` (seconds since 1970). look: returns the facts of a node by name; None if
+        the node does not exist. nodes: number of nodes in the cluster."""
         if self.is_idle:
             return self.closed
         facts = {name: look(name) for name in {*self._nodes, *(one.node for one in self._unsettled.values())}}
@@ -159,7 +166,8 @@ class RejectionMemory:
         return self.closed
 
     def _settle(self, facts: Mapping[str, RejectingNodeFacts | None], now: float) -> None:
-        """Adds the unsettled rejections of existing nodes, except those that the node's totals explain."""
+        """Adds the rejections since the last `update`, except for deleted nodes, and except rejections that the node's
+        totals explain."""
         for node, shape, seen in self._unsettled.values():
             there = facts[node]
             if there is None:
@@ -221,9 +229,10 @@ class RejectionMemory:
         )
 
     def _remembers(self, record: _NodeRecord, now: float) -> bool:
-        """Drops the shapes of a node that are too old to matter; returns False if nothing is left.
+        """Drops the shapes of a node with only old rejections. Returns False if no shape is left.
 
-        Forgotten rejections stay until then: their pods may be read again, and must not count again.
+        Rejections that no longer count are remembered until they are old, because their pods may be added again and
+        must not count twice.
         """
         horizon = 2 * self.settings.max_backoff
         for key, own in [*record.shapes.items()]:
@@ -258,9 +267,9 @@ class RejectionMemory:
         )
 
     def _closed_node(self, name: str, there: RejectingNodeFacts | None, now: float) -> tuple[float, ClosedNode] | None:
-        """Returns (time of the last rejection, closure) if so many shapes count against a node that it is closed.
+        """Returns (time of the last rejection, closure) if enough shapes count against a node to close it as a whole.
 
-        None for any other node (numa.md 8.7).
+        None if too few do (numa.md 8.7).
         """
         record = self._nodes[name]
         counting = [
@@ -303,8 +312,8 @@ class RejectionMemory:
 
 
 def _counts(shape: RequestShape, strikes: Strikes, running: Iterable[RunningPod]) -> bool:
-    """Returns True if a shape counts against its node: its last rejection names no size, and no pod with its devices
-    started since."""
+    """Returns True if a shape counts against its node: the reason of its last rejection is a failed device plugin or
+    resource manager, and no pod that requests the shape's devices was started since."""
     if strikes.latest.reason != UNEXPECTED:
         return False
     later = (run for run in running if run.bound >= strikes.latest.time + BURST_SECONDS)

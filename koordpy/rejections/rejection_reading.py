@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognizes pods that a kubelet rejected, and reads when they were rejected and when running pods were bound.
 
-Source: numa.md 8.1 and 8.5. Reasons about ports, labels, taints and the pod's own spec are no rejections: filters see
-labels and taints, and a node that rejects a spec would reject it forever.
+Source: numa.md 8.1 and 8.5. Only reasons about resources and devices count. A kubelet that refuses a pod because of
+ports, labels, taints or its spec is ignored: filters check ports, labels and taints, and a kubelet that refuses a spec
+will always refuse it.
 """
 
 from koordpy.api.objects import Pod, condition_of
@@ -23,9 +24,9 @@ OUT_OF = "OutOf"
 
 
 def rejection_reason(pod: Pod) -> str:
-    """Returns the reason for which a kubelet rejected a pod; empty if it did not, or if the pod ran.
+    """Returns the reason for which a kubelet rejected a pod; empty if it was not rejected, or if it ran.
 
-    A reason that begins with `OUT_OF` counts only if the totals of the node do not explain it, which the caller checks.
+    The caller must check a reason that begins with `OUT_OF`: it counts only if the pod fits the totals of the node.
     """
     status = pod.status
     if status.phase != "Failed" or not pod.spec.node_name:
@@ -36,15 +37,15 @@ def rejection_reason(pod: Pod) -> str:
 
 
 def rejection_time(pod: Pod, now: float) -> float:
-    """Returns when a pod was rejected, in seconds since the epoch, at most `now`: the latest transition of its
-    conditions, else its startTime, else its creation."""
+    """Returns when a pod was rejected, in seconds since 1970, at most `now`: the latest transition of its conditions,
+    else its startTime, else its creation."""
     status = pod.status
     latest = max((seconds(one.last_transition_time) for one in status.conditions), default=0.0)
     return min(now, latest or seconds(status.start_time) or seconds(pod.metadata.creation_timestamp))
 
 
 def bind_time(pod: Pod) -> float:
-    """Returns when a running pod was bound, in seconds since the epoch: by its condition PodScheduled, else startTime.
+    """Returns when a running pod was bound, in seconds since 1970: by its condition PodScheduled, else its startTime.
 
     0 if neither is known.
     """

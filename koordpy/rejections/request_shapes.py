@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request shapes: classes of pods that a kubelet admits alike, because their containers request the same (numa.md 8.2).
+"""Computes request shapes: classes of pods that a kubelet admits or rejects alike (numa.md 8.2).
 
-Two pods have one shape if their init containers and containers agree in order, kind and requests, and if overhead,
+Two pods have the same shape if their init containers and containers agree in order, kind and requests, and if overhead,
 requests of the pod as a whole and QoS class are equal. Names, images, labels and claims do not matter.
 """
 
@@ -24,30 +24,30 @@ class RequestShape(NamedTuple):
     """The requests of a class of pods."""
 
     key: bytes
-    """Digest that is equal for pods of one shape only."""
+    """Digest: equal for two pods exactly if they have the same shape."""
     total: Amounts
     """Requests of the whole pod, as in kube-parity.md 2.5."""
 
     @property
     def text(self) -> str:
-        """The total for people, such as `cpu 8, memory 64Gi, nvidia.com/gpu 4`."""
+        """`total` as text, such as `cpu 8, memory 64Gi, nvidia.com/gpu 4`."""
         names = [name for name in _OF_QOS if name in self.total]
         names += sorted(name for name in self.total if name not in _OF_QOS)
         return ", ".join(f"{name} {quantity_text(name, self.total[name])}" for name in names) or "no requests"
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The device resources: resources with a domain, such as nvidia.com/gpu."""
+        """The requested device resources: resources with a domain in their name, such as nvidia.com/gpu."""
         return devices_of(self.total)
 
 
 def devices_of(requests: Mapping[str, int]) -> tuple[str, ...]:
-    """Returns the requested resources that have a domain, in the order of their names."""
+    """Returns the requested resources with a domain in their name, in the order of names."""
     return tuple(sorted(name for name in requests if "/" in name))
 
 
 def request_shape(pod: Pod) -> RequestShape:
-    """Returns the request shape of a pod; only its spec counts. Raises `UnreadableError` for an unreadable quantity."""
+    """Returns the request shape of a pod from its spec. Raises `UnreadableError` for an invalid quantity."""
     spec = pod.spec
     kinds = ["sidecar" if one.restart_policy == "Always" else "init" for one in spec.init_containers]
     parts = [(kind, _asked(one)) for kind, one in zip(kinds, spec.init_containers, strict=True)]
@@ -70,8 +70,8 @@ def _positive(given: Mapping[str, int]) -> Amounts:
 def qos_class(pod: Pod) -> str:
     """Returns the QoS class of a pod as the API server computes it from the spec: by cpu and memory alone.
 
-    Guaranteed: each container (or the pod as a whole, if it states resources) limits cpu and memory, and requests as
-    much. BestEffort: nothing is requested or limited. Burstable: everything else.
+    Guaranteed: each container has limits for cpu and memory, and requests the same amounts; if the pod as a whole
+    states resources, these must. BestEffort: nothing is requested or limited. Burstable: all other pods.
     """
     level = pod.spec.resources
     if level is not None and (_of_qos(level.requests) or _of_qos(level.limits)):
