@@ -235,6 +235,11 @@ MASKS_AT_ONCE = 1 << 16
 """Maximum number of entries of one temporary array over sets of GPUs."""
 GPU_RING = 8
 """Maximum number of GPUs of a set for which its best ring is computed; rings of larger sets count as equal."""
+SET_KINDS = 4
+"""Maximum number of kinds of pods of a node whose devices of claims are chosen as sets; above it the search compares
+solutions one by one."""
+SET_REQUESTS = 6
+"""Maximum number of requests of a pod that different devices suit, for the same choice."""
 JUDGEMENTS_KEPT = 20_000
 """Maximum number of cached results about sets of GPUs for one machine, or for one link pattern."""
 CLIQUE_STEPS = 20_000

@@ -20,7 +20,7 @@ KNOWN = {
     "problems/problem_building.py": {"BEYOND_PODS"},
     "devices/gpu/gpu_links.py": {"KBS_PER_GBS", "MAX_GBS"},
     "devices/gpu/gpu_nodes.py": {"MOST_GPUS"},
-    "devices/gpu/choice/gpu_partitioning.py": {"FORBIDDEN", "_MAX_TOTAL"},
+    "devices/links/device_partitioning.py": {"FORBIDDEN", "_MAX_TOTAL"},
     "devices/gpu/gpu_partitions.py": {"SCORE_SCALE"},
     # rules of the formats and of what is said
     "preemption/search/ending_pods.py": {"_LISTED"},
@@ -32,7 +32,7 @@ KNOWN = {
     "devices/dra/cel_syntax.py": {"MAX_LOOPS"},
     "devices/dra/cel_values.py": {"MAX_EXPONENT", "MAX_DIGITS", "NANO"},
     "devices/dra/filters/claim_requests.py": {"MAX_RESULTS"},
-    "devices/dra/filters/link_order.py": {"NO_LIMIT"},
+    "devices/dra/filters/set_choice.py": {"NO_LIMIT"},
     "devices/dra/filters/min_bandwidth.py": {"MOST_GBS"},
     "devices/dra/filters/node_links.py": {"KBS", "UNKNOWN"},
     "verify/bandwidth_check.py": {"KBS_IN_GBS"},

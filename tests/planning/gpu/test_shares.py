@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.devices.gpu.choice.gpu_partitioning import Partitioner
 from koordpy.devices.links.device_masks import bits_of, masks_of_size
+from koordpy.devices.links.device_partitioning import Partitioner
 
 GPUS = 7
 

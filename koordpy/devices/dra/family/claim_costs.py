@@ -20,7 +20,7 @@ from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_requests import Alternative, alternatives_of
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.joint_choice import JointChoice
-from koordpy.devices.dra.filters.link_order import NO_LIMIT
+from koordpy.devices.dra.filters.set_choice import NO_LIMIT
 from koordpy.devices.dra.ledger.claim_book import claim_ledger
 from koordpy.devices.dra.ledger.offered_devices import NodeDevices, OfferedDevice
 from koordpy.devices.family_round import UnitCosts

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which devices of a node the pods of a plan get: the best allocation by alternatives, links and fit (dra.md 6).
 
-All solutions of one search over the claims of all pods are compared, except those that differ only by equal devices, or
-by the order of equal pods. `link_order.py` compares links.
+If every claim takes numbers of whole devices, sets of devices are chosen (`set_choice.py`). Otherwise all solutions of
+one search over the claims of all pods are compared, except those that differ only by equal devices, or by the order of
+equal pods; `link_order.py` compares their links.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from typing import Any, NamedTuple
 
 from koordpy.devices.dra.filters.claim_requests import UndecidedNode
 from koordpy.devices.dra.filters.device_search import DeviceSearch
-from koordpy.devices.dra.filters.link_order import NO_LIMIT, LinkOrder
+from koordpy.devices.dra.filters.link_order import LinkOrder
+from koordpy.devices.dra.filters.set_choice import NO_LIMIT, SetPart, SetProblem, best_sets, can_choose
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
 from koordpy.pods.claim_refs import Grant
@@ -38,7 +40,7 @@ class BestChoice:
         self.grants: list[Grant] | None = None
         """Devices of each claim; None without a solution."""
         self.rank: tuple[Any, ...] = ()
-        """Rank of the best solution; smaller is better."""
+        """Rank of the best solution that `offer` has compared; smaller is better."""
         self.alternatives: tuple[int, ...] = ()
         """Index of the chosen alternative of each request."""
         self.slowest: tuple[int, int] = (NO_LIMIT, NO_LIMIT)
@@ -46,6 +48,53 @@ class BestChoice:
         self.left = 0
         """Free suitable devices that the solution leaves."""
         self._suitable: list[int] | None = None
+
+    def choose_sets(self, search: DeviceSearch) -> bool:
+        """Sets the best solution if it can be chosen by sets of devices; returns False otherwise."""
+        problem = self._set_problem(search) if self._every else None
+        if problem is None or not can_choose(problem):
+            return False
+        search.check_sizes()
+        found = best_sets(problem)
+        if found is not None and search.settle([request for part in found for request in part]):
+            chosen = sum(1 << at for part in found for request in part for at in request)
+            self.grants = search.grants()
+            self.alternatives = tuple(search.alternative_indexes())
+            self.left = (problem.suitable & ~chosen).bit_count()
+            every = self._held | chosen
+            for pod in self._pods:
+                every |= pod.fixed
+            self.slowest = self._order.compared(every)
+        return True
+
+    def _set_problem(self, search: DeviceSearch) -> SetProblem | None:
+        """Returns the choice of sets that equals a search; None if there is none."""
+        requests = search.numbers()
+        if requests is None:
+            return None
+        suitable = search.suitable_free()
+        pods: dict[tuple[int, ...], list[PodShare]] = {}
+        for pod in self._pods:
+            pods.setdefault(pod.claims, []).append(pod)
+        held = self._held
+        for pod in pods.pop((), ()):
+            held |= pod.fixed
+        if [i for claims in pods for i in claims] != list(range(len(requests))):
+            return None  # pods share some claims, but not all of them
+        parts = []
+        for claims, some in pods.items():
+            if len({pod.fixed for pod in some}) > 1:
+                return None
+            own = [one for i in claims for one in requests[i]]
+            apart = search.apart(claims[0])
+            if apart is not None:
+                far = sum(1 << i for i, mask in enumerate(apart) if mask >> i & 1)
+                own = [(count, able & ~far) for count, able in own]
+            parts.append(SetPart(tuple(own), len(some), some[0].fixed, apart or ()))
+        if not all(part.size for part in parts):
+            return None
+        binding = sum(1 << i for i in suitable if search.devices[i].facts.binding_conditions)
+        return SetProblem(self._order.board, sum(1 << i for i in suitable), held, binding, tuple(parts))
 
     def offer(self, search: DeviceSearch) -> bool:
         """Compares the current solution of a search. Returns True if the search may end."""
@@ -118,13 +167,14 @@ def _emptiness(devices: Sequence[OfferedDevice], usage: DeviceUsage) -> Fraction
     return total
 
 
-def best_choice(search: DeviceSearch, best: BestChoice) -> BestChoice:
-    """Runs a search and returns the best solution; its `grants` are None without any.
+def best_choice(search: DeviceSearch, best: BestChoice, *, sets: bool = True) -> BestChoice:
+    """Returns the best solution of a search; its `grants` are None without any.
 
-    If the search ends at its limit, the best solution so far counts.
+    If the search ends at its limit, the best solution so far counts. sets: False to compare solutions one by one.
     """
-    with suppress(UndecidedNode):
-        search.each(best.offer)
+    if not (sets and best.choose_sets(search)):
+        with suppress(UndecidedNode):
+            search.each(best.offer)
     return best
 
 

@@ -109,6 +109,44 @@ class DeviceSearch:
         """Returns per claim (alternative, position of the device) of each result at the current solution."""
         return [[(alternative, at) for alternative, at, _ in claim.results] for claim in self._claims]
 
+    # -- sets of devices -----------------------------------------------------------------------------------------------
+
+    def numbers(self) -> list[list[tuple[int, int]]] | None:
+        """Returns per claim and request the number of devices, and a mask of the devices that it may take.
+
+        None if a solution is more than sets of whole devices: alternatives, constraints, shares, counters.
+        """
+        if self._lazy or not all(claim.spec.is_simple for claim in self._claims):
+            return None
+        out = []
+        for claim in self._claims:
+            own = []
+            for request in claim.spec.requests:
+                [one] = request.alternatives
+                mask = 0
+                for at, device in enumerate(self.devices):
+                    if self._suits(claim, one, at) and not self._is_taken(one, at):
+                        if device.multi or device.consumes:
+                            return None
+                        mask |= can_hold(one, device) << at
+                own.append((one.count, mask))
+            out.append(own)
+        return out
+
+    def apart(self, claim: int) -> tuple[int, ...] | None:
+        """Returns per device the mask of the devices that a claim's pods may not have with it; None for no rule.
+
+        A device in its own mask may not be taken at all.
+        """
+        return self._pairs.apart(claim) if self._pairs is not None else None
+
+    def settle(self, sets: Sequence[Sequence[int]]) -> bool:
+        """Takes devices as the solution, for each request in order; returns whether the rule about pairs permits it."""
+        given = iter(sets)
+        for claim in self._claims:
+            claim.results = [(r.alternatives[0], at, None) for r in claim.spec.requests for at in next(given)]
+        return self._pairs is None or self._pairs.is_met(self)
+
     def _granted(self, alternative: Alternative, at: int, consumed: dict[str, Fraction] | None) -> Granted:
         device = self.devices[at]
         text = consumed_text(consumed, device) if consumed is not None else None
@@ -118,13 +156,13 @@ class DeviceSearch:
 
     def _run(self) -> bool:
         try:
-            self._check_sizes()
+            self.check_sizes()
             return self._request(0, 0)
         except AmountError as what:
             claim = self._claims[0].key
             raise AttemptFault(f"claim {claim}: capacity request {what} is out of range") from None
 
-    def _check_sizes(self) -> None:
+    def check_sizes(self) -> None:
         """Raises the faults that kube-scheduler finds before it searches: too many devices, pools that are changing."""
         for claim in self._claims:
             number = 0

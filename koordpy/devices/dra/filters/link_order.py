@@ -16,15 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from koordpy.devices.dra.filters.node_links import NodeLinks, Place
+from koordpy.devices.dra.filters.set_choice import LEFT_SIZES, NO_LIMIT, LinkBoard, StatedLinks
 from koordpy.devices.links.device_masks import bits_of, masks_of_size
 from koordpy.devices.links.link_pattern import pattern_of
 from koordpy.devices.links.link_tables import Tables, tables
 from koordpy.plan.limits import EXACT_GPUS
-
-NO_LIMIT = 1 << 40
-"""Slowest link of a set without a pair."""
-LEFT_SIZES = (8, 4, 2)
-"""Sizes of the sets that the devices left are packed into."""
 
 
 class PairValues(NamedTuple):
@@ -74,6 +70,20 @@ class LinkOrder:
         self._known: dict[int, PairValues] = {0: PairValues(NO_LIMIT, NO_LIMIT, 0, 0)}
         self._rings: dict[int, list[int]] = {}
         self._left: dict[int, tuple[int, ...]] = {}
+
+    @cached_property
+    def board(self) -> LinkBoard:
+        """The links as numbers, for the choice of sets."""
+        links, count = self.links, range(len(self.links.drivers))
+        names = list(dict.fromkeys(links.drivers))
+        roots, numas = (list(dict.fromkeys(place[k] for place in links.places)) for k in (0, 1))
+        return LinkBoard(
+            tuple(map(names.index, links.drivers)),
+            tuple(tuple(links.value(j, i) for j in range(i)) for i in count),
+            tuple(None if place[0] is None else roots.index(place[0]) for place in links.places),
+            tuple(None if place[1] is None else numas.index(place[1]) for place in links.places),
+            tuple(StatedLinks(tuple(one.positions), one.tables.pattern, one.floors) for one in self._tables),
+        )
 
     def pairs(self, mask: int) -> PairValues:
         """Returns the slowest pairs and sums of a set."""

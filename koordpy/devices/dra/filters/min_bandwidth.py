@@ -75,6 +75,20 @@ class Bandwidth:
                     return False
         return True
 
+    def apart(self, claim: int) -> tuple[int, ...] | None:
+        """Implements `PairRule.apart`, as far as the Device knows the drivers."""
+        pods = [pod for pod in self._pods if claim in pod.claims]
+        if not pods:
+            return None
+        drivers = self._links.drivers
+        out = [0] * len(drivers)
+        for i, driver in enumerate(drivers):
+            for j, other in enumerate(drivers if driver in self._known else ()):
+                slow = (pod for pod in pods if i != j and (self._links.lowest(i, j) or 0) < pod.least)
+                for pod in slow if driver == other else ():
+                    out[i] |= 1 << j | (1 << i if j in pod.fixed else 0)
+        return tuple(out)
+
     def is_met(self, search: DeviceSearch) -> bool:
         """Implements `PairRule.is_met`: drivers that the Device does not know must be left out."""
         for pod in self._pods:

@@ -186,9 +186,11 @@ class DraftClaims:
         """Returns the search for claims on a node, on the draft.
 
         usage: devices in use; None for those of the draft. pods: with the positions of their claims; None if the claims
-        are those of this pod. links: True to distinguish devices by their links. twins, after, lazy: as in
+        are those of this pod. links: True to distinguish devices by their links, as minimum bandwidths always do.
+        twins, after, lazy: as in
         `DeviceSearch`. closed: devices that are not allocated; None for `closed`.
         """
+        pairs = self.bandwidth(node, pods if pods is not None else [(self, range(len(claims)))])
         return DeviceSearch(
             self.offers.at(self._nodes[node]),
             claims,
@@ -197,9 +199,9 @@ class DraftClaims:
             limit=self._dra.search_limit,
             closed=self.closed() if closed is None else closed,
             lazy=lazy,
-            twins=self.links(node).twins() if links else twins,
+            twins=self.links(node).twins() if links or pairs is not None else twins,
             after=after,
-            pairs=self.bandwidth(node, pods if pods is not None else [(self, range(len(claims)))]),
+            pairs=pairs,
         )
 
     def search(self, node: int, claims: Sequence[UnallocatedClaim]) -> list[Grant] | None:

@@ -15,6 +15,12 @@ class PairRule(Protocol):
     def is_linked(self, search: Any, claim: int, at: int) -> bool:
         """Returns whether a claim may get a device (position) besides those that the search has taken."""
 
+    def apart(self, claim: int) -> tuple[int, ...] | None:
+        """Returns per device (position) the mask of the devices that the pods of a claim may not have with it.
+
+        None if all devices may be combined. A device in its own mask may not be taken at all.
+        """
+
     def is_met(self, search: Any) -> bool:
         """Returns whether the current solution of a search may be used."""
 

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from koordpy.devices.gpu.choice.gpu_divisions import division_choice
 from koordpy.devices.gpu.choice.gpu_judge import LinkClasses, candidates, judge_of
-from koordpy.devices.gpu.choice.gpu_partitioning import Partitioner
 from koordpy.devices.gpu.choice.gpu_splits import Divider, counted
 from koordpy.devices.gpu.choice.gpu_wants import GpuWant, Sets
 from koordpy.devices.gpu.gpu_machine import Matrix
 from koordpy.devices.gpu.gpu_partitions import PartitionTable, aligned_table
 from koordpy.devices.links.device_masks import Masks, bits_of, reversed_bits
+from koordpy.devices.links.device_partitioning import Partitioner
 from koordpy.devices.links.link_tables import Tables, tables
 from koordpy.plan.limits import JUDGEMENTS_KEPT
 

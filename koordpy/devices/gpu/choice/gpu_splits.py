@@ -14,9 +14,9 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.devices.gpu.choice.gpu_partitioning import Charge, Partitioner
 from koordpy.devices.gpu.choice.gpu_wants import GpuWant
 from koordpy.devices.links.device_masks import Masks
+from koordpy.devices.links.device_partitioning import Charge, Partitioner
 from koordpy.devices.links.link_tables import Tables
 
 Kinds = tuple[tuple[GpuWant, int], ...]

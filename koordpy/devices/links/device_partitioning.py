@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimal division of a set of GPUs into parts of given sizes: dynamic programming over subsets (bit masks).
+"""Optimal division of a set of devices into parts of given sizes: dynamic programming over subsets (bit masks).
 
 Parts have kinds; a kind is a size of part, such as the pods with equal requests. Canonical form: each step assigns the
 part that contains the lowest remaining GPU, so that no division is met twice. A state is the number of parts of each
@@ -50,8 +50,8 @@ class Partitioner:
     """All ways to divide each of some sets of one size completely into parts. Charges narrow the ways and the sets."""
 
     def __init__(self, count: int, us: Masks, sizes: Sequence[int], numbers: Sequence[int]) -> None:
-        """count: GPUs of the machine. us: masks of the sets, ascending. sizes: GPUs of a part of each kind. numbers:
-        number of parts of each kind."""
+        """count: devices of the machine. us: masks of the sets, ascending. sizes: devices of a part of each kind.
+        numbers: number of parts of each kind."""
         self._count, self._sizes, self._top = count, tuple(sizes), tuple(numbers)
         self._masks: dict[State, Masks] = {self._top: us}
         """State -> masks of the subsets that remain to be divided, ascending."""
@@ -114,8 +114,11 @@ class Partitioner:
         """Keeps some of the sets. which: [sets] True for a set that stays."""
         self._narrow(which, None)
 
-    def deal(self, order: Sequence[int]) -> list[int]:
-        """Returns one part for each entry of `order` (kinds): those with the lowest GPUs, compared list by list."""
+    def deal(self, order: Sequence[int], first: Callable[[int, Masks], int] | None = None) -> list[int]:
+        """Returns one part for each entry of `order` (kinds): those with the lowest devices, compared list by list.
+
+        first: returns the part of a kind that comes first among some; None for the one with the lowest devices.
+        """
         turned = reversed_bits(self._count)
         out: list[int] = []
         taken = 0
@@ -124,7 +127,7 @@ class Partitioner:
         for i, kind in enumerate(order):
             own = self._parts[kind]
             own = own[(own & taken) == 0]
-            best = int(own[turned[own].argmax()])
+            best = int(own[turned[own].argmax()]) if first is None else first(kind, own)
             out.append(best)
             taken |= best
             if i + 1 < len(order):
