@@ -2,6 +2,7 @@
 """Which devices of a node are chosen by their links and what is left (dra.md 6)."""
 
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def best(
     opened = [UnallocatedClaim(f"default/c{i}", claim_spec(one, offers)) for i, one in enumerate(claims)]
     matching, at = DeviceMatching(offers), at_n1(offers)
     links = NodeLinks(at.devices, known, {})
-    keys = links.twins() if twins else range(len(at.devices))
+    keys = links.twins if twins else partial(range, len(at.devices))
     search = DeviceSearch(at, opened, usage, matching, limit=1_000_000, twins=keys)
     pods = [PodShare((i,)) for i in range(len(opened))]
     return best_choice(search, BestChoice(usage, LinkOrder(links), pods))

@@ -3,6 +3,7 @@
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -156,7 +157,7 @@ class Scene:
                 ],
             )
         matching = DeviceMatching(self.offers)
-        kinds = list(range(len(self.at.devices)))
+        kinds = partial(range, len(self.at.devices))
         search = DeviceSearch(self.at, self.claims, self.usage, matching, limit=10**9, twins=kinds, pairs=pairs)
         order = LinkOrder(self.links)
         return best_choice(search, BestChoice(self.usage, order, self.pods, self.held), sets=sets)

@@ -42,14 +42,14 @@ class DeviceSearch:
         limit: int,
         closed: Collection[DeviceId] = (),
         lazy: bool = False,
-        twins: Sequence[Hashable] = (),
+        twins: Callable[[], Sequence[Hashable]] = tuple,
         after: Mapping[int, int] | None = None,
         pairs: PairRule | None = None,
     ) -> None:
         """closed: devices that are reserved for other pods. lazy: True to read each selector when kube-scheduler does,
-        so that `AttemptFault` is raised for exactly the errors that it meets. twins: what else distinguishes each
-        device; empty for nothing. after: claim -> earlier claim of an equal pod (positions): the first device of the
-        earlier claim comes first, because the order of equal pods does not matter. pairs: which devices pods may
+        so that `AttemptFault` is raised for exactly the errors that it meets. twins: returns what else distinguishes
+        each device; empty for nothing. after: claim -> earlier claim of an equal pod (positions): the first device of
+        the earlier claim comes first, because the order of equal pods does not matter. pairs: which devices pods may
         get together; None for no rule."""
         self._twins, self._after, self._pairs = twins, after or {}, pairs
         self._offer, self.devices = offer, offer.devices
@@ -290,10 +290,11 @@ class DeviceSearch:
     def _kind(self, at: int) -> Hashable:
         """Returns a key that is equal for devices that every request and constraint treats alike."""
         if self._kinds is None:
-            self._kinds = [self._kind_of(one) for one in range(len(self.devices))] if not self._lazy else []
+            places = self._twins() or [None] * len(self.devices)
+            self._kinds = [self._kind_of(*one) for one in enumerate(places)] if not self._lazy else []
         return self._kinds[at] if self._kinds else at
 
-    def _kind_of(self, at: int) -> Hashable:
+    def _kind_of(self, at: int, place: Hashable) -> Hashable:
         device = self.devices[at]
         if device.consumes or device.multi:
             return at
@@ -304,7 +305,6 @@ class DeviceSearch:
             for one in request.alternatives
         )
         values = tuple(device.attribute(one.attribute) for claim in self._claims for one in claim.spec.constraints)
-        place = self._twins[at] if self._twins else None
         return answers, values, self._usage.is_used(device.id), device.id in self._closed, place
 
     def _suits(self, claim: SearchedClaim, alternative: Alternative, at: int) -> bool:

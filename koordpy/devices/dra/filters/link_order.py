@@ -9,7 +9,7 @@ more than `EXACT_GPUS` devices of a driver rings are left out, and packings are 
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from koordpy.devices.dra.filters.node_links import NodeLinks, Place
 from koordpy.devices.dra.filters.set_choice import LEFT_SIZES, NO_LIMIT, LinkBoard, StatedLinks
 from koordpy.devices.links.device_masks import bits_of, masks_of_size
 from koordpy.devices.links.link_pattern import pattern_of
-from koordpy.devices.links.link_tables import Tables, tables
+from koordpy.devices.links.link_tables import Tables
 from koordpy.plan.limits import EXACT_GPUS
 
 
@@ -39,12 +39,19 @@ class PairValues(NamedTuple):
 class _DriverTables(NamedTuple):
     """Tables over the devices of one driver."""
 
-    positions: list[int]
-    tables: Tables
-    floors: tuple[int, ...]
-    """kB/s of each class."""
+    links: StatedLinks
     ringed: set[int]
-    """Sizes of which `tables` knows the rings of all sets."""
+    """Sizes of which the tables know the rings of all sets."""
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Devices of the driver."""
+        return self.links.positions
+
+    @property
+    def tables(self) -> Tables:
+        """Tables over all sets of them."""
+        return self.links.tables
 
     def local(self, mask: int) -> int:
         """Returns the part of a mask with devices of the driver, as a mask of the tables."""
@@ -62,6 +69,14 @@ class _DriverTables(NamedTuple):
         return int(self.tables.rings(np.array([local], dtype=np.int64))[0])
 
 
+@lru_cache(maxsize=1024)
+def _stated(values: tuple[tuple[int, ...], ...], at: tuple[int, ...]) -> StatedLinks:
+    """Returns the links of one driver's devices (positions). values: kB/s of all pairs, as in `NodeLinks.values`."""
+    value = [[values[max(i, j)][min(i, j)] if i != j else 0 for j in at] for i in at]
+    pattern, levels = pattern_of(value, {one: one for i, row in enumerate(value) for one in row[:i]})
+    return StatedLinks(at, pattern, levels)
+
+
 class LinkOrder:
     """The order of sets of devices on one node. A set is a mask of positions."""
 
@@ -74,15 +89,15 @@ class LinkOrder:
     @cached_property
     def board(self) -> LinkBoard:
         """The links as numbers, for the choice of sets."""
-        links, count = self.links, range(len(self.links.drivers))
+        links = self.links
         names = list(dict.fromkeys(links.drivers))
         roots, numas = (list(dict.fromkeys(place[k] for place in links.places)) for k in (0, 1))
         return LinkBoard(
             tuple(map(names.index, links.drivers)),
-            tuple(tuple(links.value(j, i) for j in range(i)) for i in count),
+            links.values,
             tuple(None if place[0] is None else roots.index(place[0]) for place in links.places),
             tuple(None if place[1] is None else numas.index(place[1]) for place in links.places),
-            tuple(StatedLinks(tuple(one.positions), one.tables.pattern, one.floors) for one in self._tables),
+            tuple(one.links for one in self._tables),
         )
 
     def pairs(self, mask: int) -> PairValues:
@@ -158,12 +173,9 @@ class LinkOrder:
         """Tables of the drivers of which the Device states links."""
         out = []
         for driver in dict.fromkeys(self.links.drivers) if self.links.has_matrix else ():
-            at = [i for i, one in enumerate(self.links.drivers) if one == driver]
+            at = tuple(i for i, one in enumerate(self.links.drivers) if one == driver)
             if len(at) <= EXACT_GPUS and any(self.links.at[i] is not None for i in at):
-                value = [[self.links.value(i, j) if i != j else 0 for j in at] for i in at]
-                floors = {one: one for i, row in enumerate(value) for one in row[:i]}
-                pattern, levels = pattern_of(value, floors)
-                out.append(_DriverTables(at, tables(pattern), levels, set()))
+                out.append(_DriverTables(_stated(self.links.values, at), set()))
         return out
 
     def _ring(self, mask: int) -> list[int]:
@@ -175,7 +187,7 @@ class LinkOrder:
                 local = one.local(mask)
                 if local:
                     rank = one.ring(local)
-                    found.append(one.floors[rank] if rank < len(one.floors) else NO_LIMIT)
+                    found.append(one.links.floors[rank] if rank < len(one.links.floors) else NO_LIMIT)
         return found
 
     def _packed(self, rest: int) -> tuple[int, ...]:

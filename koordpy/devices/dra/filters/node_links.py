@@ -7,6 +7,7 @@ SYS; else unknown. Values are kB/s. Source: dra.md 6.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -77,6 +78,15 @@ class NodeLinks:
     def value(self, i: int, j: int) -> int:
         """Returns kB/s of a pair, by its class on the node."""
         return self._value(i, j, self._known.classes if self._known is not None else None)
+
+    @cached_property
+    def values(self) -> tuple[tuple[int, ...], ...]:
+        """[devices][lower devices] kB/s of each pair, by its class on the node."""
+        matrix, at = self._known.classes if self._known is not None else None, self.at
+        known = [one for one in at if one is not None]
+        if matrix is not None and len(known) == len(at):
+            return tuple(tuple(matrix[known[j]][one] for j in range(i)) for i, one in enumerate(known))
+        return tuple(tuple(self.value(j, i) for j in range(i)) for i in range(len(at)))
 
     def compared(self, i: int, j: int) -> int:
         """Returns kB/s of a pair, by its class over all nodes."""

@@ -187,10 +187,17 @@ class DraftClaims:
 
         usage: devices in use; None for those of the draft. pods: with the positions of their claims; None if the claims
         are those of this pod. links: True to distinguish devices by their links, as minimum bandwidths always do.
-        twins, after, lazy: as in
+        twins: what else distinguishes the devices; empty for nothing. after, lazy: as in
         `DeviceSearch`. closed: devices that are not allocated; None for `closed`.
         """
         pairs = self.bandwidth(node, pods if pods is not None else [(self, range(len(claims)))])
+
+        def kinds() -> Sequence[Hashable]:
+            if not links and pairs is None:
+                return twins
+            own = self.links(node).twins()
+            return list(zip(own, twins, strict=True)) if twins else own
+
         return DeviceSearch(
             self.offers.at(self._nodes[node]),
             claims,
@@ -199,7 +206,7 @@ class DraftClaims:
             limit=self._dra.search_limit,
             closed=self.closed() if closed is None else closed,
             lazy=lazy,
-            twins=self.links(node).twins() if links or pairs is not None else twins,
+            twins=kinds,
             after=after,
             pairs=pairs,
         )
