@@ -441,7 +441,7 @@ class _SetChoice:
                 yield from self._packings_by_place(here)
 
     def _packings_by_place(self, here: int) -> Iterator[Callable[[], Numbers]]:
-        """Yields rule 4 for the devices of a driver (mask of indexes) whose links follow from attributes."""
+        """Yields rule 4 for a driver with links by attributes. here: its devices, as indexes."""
         every = (1 << len(self._at)) - 1
         groups = []
         for places in (self._board.roots, self._board.numas):
@@ -505,7 +505,7 @@ class _SetChoice:
         return [self._at[k] for k in bits_of(mask)]
 
     def _first(self, kind: int, masks: Masks) -> int:
-        """Returns the set of a kind whose devices come first, by requests."""
+        """Returns the set of a kind with the first devices, by requests."""
         if len({able for _, able in self._kinds[kind].requests}) == 1:
             return int(masks[int(reversed_bits(len(self._at))[masks].argmax())])
         every: list[int] = masks.tolist()
