@@ -236,8 +236,8 @@ MASKS_AT_ONCE = 1 << 16
 GPU_RING = 8
 """Maximum number of GPUs of a set for which its best ring is computed; rings of larger sets count as equal."""
 SET_KINDS = 4
-"""Maximum number of kinds of pods of a node whose devices of claims are chosen as sets; above it the search compares
-solutions one by one."""
+"""Maximum number of kinds of pods with claims on a node for which sets of devices are chosen; above it the search
+compares solutions one by one."""
 SET_REQUESTS = 6
 """Maximum number of requests of a pod that different devices suit, for the same choice."""
 JUDGEMENTS_KEPT = 20_000
