@@ -20,10 +20,10 @@ from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_requests import Alternative, alternatives_of
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.joint_choice import JointChoice
-from koordpy.devices.dra.filters.set_choice import NO_LIMIT
 from koordpy.devices.dra.ledger.claim_book import claim_ledger
 from koordpy.devices.dra.ledger.offered_devices import NodeDevices, OfferedDevice
 from koordpy.devices.family_round import UnitCosts
+from koordpy.devices.links.link_board import NO_LIMIT
 from koordpy.placement.problem import DeviceCosts, Devices, Vector
 from koordpy.plan.limits import EXACT_GPUS
 from koordpy.pods.pod_info import PodInfo

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from koordpy.devices.dra.filters.claim_requests import UndecidedNode
 from koordpy.devices.dra.filters.device_search import DeviceSearch
 from koordpy.devices.dra.filters.link_order import LinkOrder
-from koordpy.devices.dra.filters.set_choice import NO_LIMIT, SetPart, SetProblem, best_sets, can_choose
+from koordpy.devices.dra.filters.set_choice import SetPart, SetProblem, best_sets, can_choose
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
+from koordpy.devices.links.link_board import NO_LIMIT
 from koordpy.pods.claim_refs import Grant
 
 

@@ -23,7 +23,7 @@ from koordpy.devices.dra.filters.claim_requests import (
 )
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_shares import AmountError, can_hold, consumed_amounts, consumed_text
-from koordpy.devices.dra.filters.searched_claim import PairRule, SearchedClaim, is_kept
+from koordpy.devices.dra.filters.searched_claim import PairRule, SearchedClaim
 from koordpy.devices.dra.ledger.device_usage import NOTHING_SHARED, DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import NodeDevices, OfferedDevice
 from koordpy.pods.claim_refs import DeviceId, Grant, Granted
@@ -233,9 +233,7 @@ class DeviceSearch:
         undo = []
         fits = bool(devices)
         for at in devices:
-            step = None
-            if self._suits(claim, alternative, at):
-                step = self._take(claim, alternative, at)
+            step = self._take(claim, alternative, at) if self._suits(claim, alternative, at) else None
             if step is None:
                 fits = False
                 break
@@ -349,7 +347,7 @@ class DeviceSearch:
         has_links = not (alternative.admin or device.multi)
         if has_links and self._pairs is not None and not self._pairs.is_linked(self, claim.number, at):
             return None
-        added = self._add_values(claim, alternative, device)
+        added = claim.add_values(alternative, device)
         if added is None:
             return None
         if not alternative.admin:
@@ -386,24 +384,6 @@ class DeviceSearch:
             <= device.pool.counters.get(key, 0)
             for key, amount in device.consumes
         )
-
-    def _add_values(
-        self, claim: SearchedClaim, alternative: Alternative, device: OfferedDevice
-    ) -> list[list[tuple[str, Any]]] | None:
-        """Adds a device to the constraints of its claim; None if it breaks one. Returns the lists that it was added
-        to."""
-        added: list[list[tuple[str, Any]]] = []
-        for constraint, values in zip(claim.spec.constraints, claim.values, strict=True):
-            if not constraint.covers(alternative):
-                continue
-            value = device.attribute(constraint.attribute)
-            if value is None or value[0] == "unknown" or not is_kept(constraint, value, values):
-                for other in added:
-                    other.pop()
-                return None
-            values.append(value)
-            added.append(values)
-        return added
 
     def _change(self, at: int, consumed: dict[str, Fraction] | None, *, draws: bool, sign: int) -> None:
         """Adds a taken device to the state of the search (sign 1), or removes it (-1)."""

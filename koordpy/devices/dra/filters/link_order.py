@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from koordpy.devices.dra.filters.node_links import NodeLinks, Place
-from koordpy.devices.dra.filters.set_choice import LEFT_SIZES, NO_LIMIT, LinkBoard, StatedLinks
 from koordpy.devices.links.device_masks import bits_of, masks_of_size
+from koordpy.devices.links.link_board import LEFT_SIZES, NO_LIMIT, LinkBoard, StatedLinks
 from koordpy.devices.links.link_pattern import pattern_of
 from koordpy.devices.links.link_tables import Tables
 from koordpy.plan.limits import EXACT_GPUS

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from koordpy.devices.dra.filters.claim_requests import Alternative, ClaimSpec, ConstraintSpec
+from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
 
 
 class PairRule(Protocol):
@@ -37,6 +38,21 @@ class SearchedClaim:
     """(alternative, device, consumed amounts) of each result so far."""
     values: list[list[tuple[str, Any]]] = field(default_factory=list)
     """Per constraint, the attribute of each device so far."""
+
+    def add_values(self, alternative: Alternative, device: OfferedDevice) -> list[list[tuple[str, Any]]] | None:
+        """Adds a device to the constraints; None if it breaks one. Returns the lists that it was added to."""
+        added: list[list[tuple[str, Any]]] = []
+        for constraint, values in zip(self.spec.constraints, self.values, strict=True):
+            if not constraint.covers(alternative):
+                continue
+            value = device.attribute(constraint.attribute)
+            if value is None or value[0] == "unknown" or not is_kept(constraint, value, values):
+                for other in added:
+                    other.pop()
+                return None
+            values.append(value)
+            added.append(values)
+        return added
 
 
 def is_kept(constraint: ConstraintSpec, value: tuple[str, Any], values: Sequence[tuple[str, Any]]) -> bool:

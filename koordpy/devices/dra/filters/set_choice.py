@@ -10,9 +10,8 @@ Must not know claims, pods or devices: `device_choice.py` translates.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import combinations
+from functools import lru_cache
+from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -20,57 +19,8 @@ from numpy.typing import NDArray
 
 from koordpy.devices.links.device_masks import Masks, bits_of, masks_of_size, reversed_bits
 from koordpy.devices.links.device_partitioning import Charge, Numbers, Partitioner
-from koordpy.devices.links.link_pattern import Pattern
-from koordpy.devices.links.link_tables import Tables, tables
+from koordpy.devices.links.link_board import LEFT_SIZES, NO_LIMIT, LinkBoard, StatedLinks, pair_arrays
 from koordpy.plan.limits import EXACT_GPUS, JUDGEMENTS_KEPT, SET_KINDS, SET_REQUESTS
-
-NO_LIMIT = 1 << 40
-"""Slowest link of a set without a pair."""
-LEFT_SIZES = (8, 4, 2)
-"""Sizes of the sets that the devices left are packed into."""
-
-
-@dataclass(frozen=True)
-class StatedLinks:
-    """Links of one driver's devices that the node's Device states."""
-
-    positions: tuple[int, ...]
-    """Devices of the driver."""
-    pattern: Pattern
-    floors: tuple[int, ...]
-    """kB/s of each class."""
-
-    @cached_property
-    def tables(self) -> Tables:
-        """Tables over all sets of the driver's devices."""
-        return tables(self.pattern)
-
-
-@dataclass(frozen=True)
-class LinkBoard:
-    """Links and places of the devices of a node, without names: nodes with equal boards share every choice."""
-
-    drivers: tuple[int, ...]
-    """[devices] number of the driver."""
-    values: tuple[tuple[int, ...], ...]
-    """[devices][lower devices] kB/s of each pair."""
-    roots: tuple[int | None, ...]
-    """[devices] number of the PCIe root; None for an unknown one."""
-    numas: tuple[int | None, ...]
-    """[devices] number of the NUMA node; None for an unknown one."""
-    stated: tuple[StatedLinks, ...]
-    """Drivers of which the node's Device states links."""
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.drivers, self.values, self.roots, self.numas))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def value(self, i: int, j: int) -> int:
-        """Returns kB/s of a pair."""
-        return self.values[max(i, j)][min(i, j)]
 
 
 class SetPart(NamedTuple):
@@ -127,90 +77,13 @@ def best_sets(problem: SetProblem) -> tuple[tuple[tuple[int, ...], ...], ...] | 
     return _SetChoice(problem).best()
 
 
-@lru_cache(maxsize=64)
-def _pair_arrays(board: LinkBoard, at: tuple[int, ...]) -> "_PairArrays":
-    return _PairArrays(board, at)
-
-
-class _PairArrays:
-    """Slowest pairs and sums of all sets of some devices. A set is a mask of indexes of `at`."""
-
-    def __init__(self, board: LinkBoard, at: Sequence[int]) -> None:
-        self._board, self._at = board, at
-        self.several = len({board.drivers[i] for i in at}) > 1
-
-    def _is_pair(self, i: int, j: int, *, far: bool) -> bool:
-        return (self._board.drivers[i] != self._board.drivers[j]) == far
-
-    def slow(self, *, far: bool) -> NDArray[np.int64]:
-        """Returns [sets] kB/s of the slowest pair. far: True for pairs of different drivers, else of one driver."""
-        return self._slow_far if far else self._slow_near
-
-    def total(self, *, far: bool) -> NDArray[np.int64]:
-        """Returns [sets] the sum of kB/s over the pairs."""
-        return self._total_far if far else self._total_near
-
-    @cached_property
-    def _slow_near(self) -> NDArray[np.int64]:
-        return self._least(far=False)
-
-    @cached_property
-    def _slow_far(self) -> NDArray[np.int64]:
-        return self._least(far=True)
-
-    @cached_property
-    def _total_near(self) -> NDArray[np.int64]:
-        return self._sum(far=False)
-
-    @cached_property
-    def _total_far(self) -> NDArray[np.int64]:
-        return self._sum(far=True)
-
-    def _least(self, *, far: bool) -> NDArray[np.int64]:
-        out = np.full(1, NO_LIMIT, dtype=np.int64)
-        for bit, i in enumerate(self._at):
-            row = np.full(1, NO_LIMIT, dtype=np.int64)
-            for j in self._at[:bit]:
-                value = self._board.value(i, j) if self._is_pair(i, j, far=far) else NO_LIMIT
-                row = np.concatenate([row, np.minimum(row, value)])
-            out = np.concatenate([out, np.minimum(out, row)])
-        return out
-
-    def _sum(self, *, far: bool) -> NDArray[np.int64]:
-        out = np.zeros(1, dtype=np.int64)
-        for bit, i in enumerate(self._at):
-            row = np.zeros(1, dtype=np.int64)
-            for j in self._at[:bit]:
-                row = np.concatenate([row, row + (self._board.value(i, j) if self._is_pair(i, j, far=far) else 0)])
-            out = np.concatenate([out, out + row])
-        return out
-
-    def slow_with(self, others: int, *, far: bool) -> NDArray[np.int64]:
-        """Returns [sets] `slow` of each set together with other devices (mask of the board)."""
-        inner = [self._board.value(i, j) for i, j in combinations(bits_of(others), 2) if self._is_pair(i, j, far=far)]
-        out = np.full(1, min(inner, default=NO_LIMIT), dtype=np.int64)
-        for i in self._at:
-            near = (self._board.value(i, j) for j in bits_of(others) if j != i and self._is_pair(i, j, far=far))
-            out = np.concatenate([out, np.minimum(out, min(near, default=NO_LIMIT))])
-        return np.minimum(out, self.slow(far=far))
-
-    def total_with(self, others: int, *, far: bool) -> NDArray[np.int64]:
-        """Returns [sets] `total` of each set together with other devices (mask of the board)."""
-        inner = [self._board.value(i, j) for i, j in combinations(bits_of(others), 2) if self._is_pair(i, j, far=far)]
-        out = np.full(1, sum(inner), dtype=np.int64)
-        for i in self._at:
-            near = (self._board.value(i, j) for j in bits_of(others) if j != i and self._is_pair(i, j, far=far))
-            out = np.concatenate([out, out + sum(near)])
-        return out + self.total(far=far)
-
-
 class _SetChoice:
     """The candidates that remain while rule after rule is applied."""
 
     def __init__(self, problem: SetProblem) -> None:
         self._problem, self._board = problem, problem.board
         self._at = tuple(bits_of(problem.suitable))
-        self._pairs = _pair_arrays(self._board, self._at)
+        self._pairs = pair_arrays(self._board, self._at)
         self._index = {i: k for k, i in enumerate(self._at)}
         counts: dict[SetPart, int] = {}
         for part in problem.parts:
@@ -282,19 +155,9 @@ class _SetChoice:
 
     def _able(self, part: SetPart, masks: Masks) -> NDArray[np.bool_]:
         """Returns [sets] True for a set that meets the requests of a part, by Hall's condition."""
-        asked: dict[int, int] = {}
-        for count, able in part.requests:
-            here = self._local(able)
-            asked[here] = asked.get(here, 0) + count
         out = np.ones(len(masks), dtype=bool)
-        for number in range(1, len(asked) + 1):
-            for some in combinations(asked, number):
-                union = 0
-                for one in some:
-                    union |= one
-                inside = np.bitwise_count(masks & union)
-                need = sum(asked[one] for one in some)
-                out &= inside == need if number == len(asked) else inside >= need
+        for union, need in _unions([(count, self._local(able)) for count, able in part.requests]):
+            out &= np.bitwise_count(masks & union) >= need
         for k, i in enumerate(self._at) if part.apart else ():
             bad = self._local(part.apart[i])
             if bad:
@@ -437,38 +300,9 @@ class _SetChoice:
                     )
         for driver in dict.fromkeys(self._board.drivers):
             here = self._local(sum(1 << i for i, own in enumerate(self._board.drivers) if own == driver) & ~done)
-            if here:
-                yield from self._packings_by_place(here)
-
-    def _packings_by_place(self, here: int) -> Iterator[Callable[[], Numbers]]:
-        """Yields rule 4 for a driver with links by attributes. here: its devices, as indexes."""
-        every = (1 << len(self._at)) - 1
-        groups = []
-        for places in (self._board.roots, self._board.numas):
-            by: dict[int, int] = {}
-            for k, i in enumerate(self._at):
-                place = places[i]
-                if here >> k & 1 and place is not None:
-                    by[place] = by.get(place, 0) | 1 << k
-            groups.append(list(by.values()))
-        known = sum(groups[1])
-
-        def packed(size: int, level: int) -> Numbers:
-            rest = every & ~self._us & here
-            levels = [groups[0], groups[1], [known], [here]][: level + 1]
-            before = np.zeros(len(rest), dtype=np.int64)
-            out = before
-            for some in levels:
-                total = np.zeros(len(rest), dtype=np.int64)
-                for one in some:
-                    total += np.bitwise_count(rest & one) // size
-                out = np.maximum(total - before, 0)
-                before = np.maximum(before, total)
-            return out
-
-        for size in LEFT_SIZES:
-            for level in range(4):
-                yield lambda size=size, level=level: packed(size, level)  # type: ignore[misc]
+            found = self._pairs.packings(here)
+            for size, level in product(LEFT_SIZES, range(4)) if here else ():
+                yield lambda found=found, size=size, level=level: found.packed(every & ~self._us, size, level)  # type: ignore[misc]
 
     def _apply_places(self) -> None:
         """Applies rule 6 of gpu-topology.md 4: fewest NUMA nodes, then fewest PCIe roots, where all are known."""
@@ -533,14 +367,16 @@ class _SetChoice:
 
 def _is_met(requests: Sequence[tuple[int, int]], mask: int) -> bool:
     """Returns whether disjoint sets meet the requests out of a set, by Hall's condition."""
+    return all((mask & union).bit_count() >= need for union, need in _unions(requests))
+
+
+def _unions(requests: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yields (devices, number of them that are asked) of each choice of requests."""
     asked: dict[int, int] = {}
     for count, able in requests:
         asked[able] = asked.get(able, 0) + count
-    for number in range(1, len(asked) + 1):
-        for some in combinations(asked, number):
-            union = 0
-            for one in some:
-                union |= one
-            if (mask & union).bit_count() < sum(asked[one] for one in some):
-                return False
-    return True
+    for some in (some for number in range(1, len(asked) + 1) for some in combinations(asked, number)):
+        union = 0
+        for one in some:
+            union |= one
+        yield union, sum(asked[one] for one in some)
