@@ -145,7 +145,7 @@ class PairArrays:
     # -- packings by places --------------------------------------------------------------------------------------------
 
     def packings(self, here: int) -> "PlacePackings":
-        """Returns how sets fit into some of the devices (mask of indexes) whose links follow from their places."""
+        """Returns how sets fit into some of the devices (mask of indexes), by their places."""
         groups = []
         for places in (self._board.roots, self._board.numas):
             by: dict[int, int] = {}

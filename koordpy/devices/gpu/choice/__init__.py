@@ -5,8 +5,8 @@ machines.
 Sets are bit masks. Tables over all sets of a machine (`koordpy.devices.links`) are cached by the pattern of its links:
 O(3^n) for n <= 16 GPUs.
 
-Main types: `Chooser` (`gpu_choice.py`): the choice; `Divider` (`gpu_splits.py`): costs of divisions. The divisions of
-sets among pods are those of `Partitioner` (`koordpy.devices.links.device_partitioning`).
+Main types: `Chooser` (`gpu_choice.py`): the choice; `Divider` (`gpu_splits.py`): costs of divisions; `GpuWant`
+(`gpu_wants.py`): what a pod requests. `koordpy.devices.links` divides sets among pods (`Partitioner`).
 
 Must not know nodes, drafts or names of pods. Start reading at `gpu_choice.py`, then `gpu_splits.py`.
 """
