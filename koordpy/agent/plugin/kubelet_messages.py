@@ -72,7 +72,7 @@ _PODS: Mapping[str, tuple[Field, ...]] = {
 """Message -> fields, of the PodResources API."""
 
 
-def _message_classes(package: str, tables: Mapping[str, tuple[Field, ...]]) -> dict[str, Any]:
+def message_classes(package: str, tables: Mapping[str, tuple[Field, ...]]) -> dict[str, Any]:
     """Returns message name -> class. tables: message name -> fields.
 
     A map field is, by the protocol, a repeated message with the fields key and value.
@@ -102,7 +102,7 @@ def _message_classes(package: str, tables: Mapping[str, tuple[Field, ...]]) -> d
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in tables}
 
 
-MESSAGES = {**_message_classes("v1beta1", _PLUGIN), **_message_classes("v1", _PODS)}
+MESSAGES = {**message_classes("v1beta1", _PLUGIN), **message_classes("v1", _PODS)}
 """Message name -> class, of both APIs: no name occurs in both."""
 
 
