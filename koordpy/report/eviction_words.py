@@ -77,11 +77,13 @@ def preemption_sentence(pod: PodInfo, round_state: RoundState, *, never: bool = 
 
 DEFAULT_GRACE_SECONDS = 30
 """Termination grace period of a pod without the field, as the API server sets it."""
+MOVED = "Moved"
+"""Reason for victims that koordpy places on other nodes."""
 _REASONS = {
     **{rule.name: rule.reason for rule in BY_NAME.values()},
-    RuleName.CONSOLIDATION: "Moved",
+    RuleName.CONSOLIDATION: MOVED,
     RuleName.STALE_GANG: "StaleGang",
-    RuleName.REPAIR: "Moved",
+    RuleName.REPAIR: MOVED,
 }
 """Rule -> reason of the event on a victim."""
 

@@ -263,6 +263,7 @@ async def test_a_gang_that_lost_a_node_is_repaired_by_its_policy(gangs: tuple[Ko
     after = await of["regather"].are_running()
     assert {node.rpartition("-")[0] for node in after.values()} != {lost["regather"].rpartition("-")[0]}
     assert len(await of["regather"].evictions("Moved")) == SIZE - 1
+    await of["regather"].is_repaired()
     # no eviction for a gang that waits, and a place once there is room
     (pending,) = [pod for pod in await of["wait"].members() if not on_node(pod)]
 

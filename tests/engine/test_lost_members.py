@@ -286,6 +286,90 @@ async def test_the_nodes_of_a_gang_that_moves_are_kept_until_its_members_are_cre
         assert not cluster.bound("a", "b")
 
 
+async def is_told_of_once(cluster: Live, warnings: int = 1) -> None:
+    """Waits until the gang is repaired, which is one event. warnings: events of its loss."""
+    await until(lambda: degraded(cluster).get("reason") == "Repaired")
+    await until(lambda: bool(told(cluster, "GangRepaired")))
+    await asyncio.sleep(5.0)
+    assert told(cluster, "GangRepaired") == [("PodGroup", "g", "", "2 members bound or Succeeded")]
+    assert len(told(cluster, "GangDegraded")) == warnings
+
+
+MOVE_WARNINGS = 2
+"""The loss, and half of the grace."""
+
+
+async def begin_move(cluster: Live) -> list[dict[str, Any]]:
+    """Breaks a gang and lets it move after it was told to be degraded; its members, of which g-0 does not exist."""
+    members = await gathered_gang(cluster, grace="5s")
+    cluster.server.store.delete("nodes", cluster.places()["g-1"])
+    cluster.delete("g-1")
+    cluster.create(members[1])
+    await until(lambda: degraded(cluster).get("status") == "True")
+    await until(lambda: "g-0" not in cluster.pods())
+    return members
+
+
+@pytest.mark.parametrize("seconds", [0.0, 5.0])
+def test_a_gang_that_moves_is_repaired_when_it_has_its_minimum_again(seconds: float) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        async with two_blocks() as cluster, cluster.running():
+            members = await begin_move(cluster)
+            await asyncio.sleep(seconds)
+            cluster.create(members[0])
+            await until(lambda: cluster.bound("g-0", "g-1"))
+            await is_told_of_once(cluster, MOVE_WARNINGS)
+
+    play()
+
+
+@in_virtual_time
+async def test_a_leader_that_starts_while_a_gang_moves_tells_of_its_repair() -> None:
+    async with two_blocks() as cluster:
+        async with cluster.running():
+            members = await begin_move(cluster)
+            await until(lambda: degraded(cluster).get("status") == "False")
+        cluster.create(members[0])
+        async with cluster.running():
+            await until(lambda: cluster.bound("g-0", "g-1"))
+            await is_told_of_once(cluster, MOVE_WARNINGS)
+
+
+@in_virtual_time
+async def test_a_leader_that_finds_a_gang_repaired_tells_of_it() -> None:
+    async with live([small("n1", gpus=4), small("n2", gpus=4)]) as cluster:
+        async with cluster.running():
+            await bound_gang(cluster)
+            gone = cluster.places()["g-1"]
+            cluster.server.store.delete("nodes", gone)
+            await until(lambda: degraded(cluster).get("status") == "True")
+        cluster.nodes(small(gone, gpus=4))
+        async with cluster.running():
+            await is_told_of_once(cluster)
+        async with cluster.running():
+            await asyncio.sleep(5.0)
+            await is_told_of_once(cluster)
+
+
+@in_virtual_time
+async def test_a_gang_that_is_evicted_and_runs_again_was_not_repaired() -> None:
+    async with live([small("n1", gpus=4), small("n2", gpus=4)]) as cluster, cluster.running():
+        group, *members = gang("g", 2, gpus=4)
+        group["metadata"]["annotations"] = {keys.GANG_STALE_GRACE: "0s"}
+        for one in members:
+            one["spec"]["terminationGracePeriodSeconds"] = 0
+        cluster.create(group, *members)
+        await until(lambda: cluster.bound("g-0", "g-1"))
+        await until(lambda: scheduled(cluster) == 2)
+        cluster.delete("g-1")
+        await until(lambda: degraded(cluster).get("reason") == "NoneBound")
+        cluster.create(*members)
+        await until(lambda: scheduled(cluster) == 2)
+        await asyncio.sleep(5.0)
+        assert (degraded(cluster)["reason"], told(cluster, "GangRepaired")) == ("NoneBound", [])
+
+
 @in_virtual_time
 async def test_a_gang_moves_when_the_configured_grace_ends_without_another_event() -> None:
     """Stale gangs are not evicted by default, and the grace of the configuration applies to the move all the same."""

@@ -27,6 +27,7 @@ from koordpy.engine.status.scheduler_events import (
 from koordpy.engine.status.status_patches import differs_in_numbers
 from koordpy.plan.round_plan import Eviction, GangReport, GangStatus
 from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.preemption.selection.preemption_names import RuleName
 
 
 class GangWriter(Reconciler):
@@ -46,6 +47,10 @@ class GangWriter(Reconciler):
         """Gang -> reason and message of the last warning event."""
         self._degraded: set[str] = set()
         """Gangs that have lost members, and for which this was reported."""
+        self._moving: set[str] = set()
+        """Degraded gangs that were evicted to move as a whole, until they have their minimum again."""
+        self._repaired: set[str] = set()
+        """Gangs with a reported repair, until they are degraded again."""
         self._losses = stale
         if stale is not None:
             stale.changed_listeners.append(self._loss_changed)
@@ -70,6 +75,8 @@ class GangWriter(Reconciler):
             return
         # an earlier refusal must not be reported again when the gang loses a member
         self._refusals.pop(report.name, None)
+        if report.name in self._moving:
+            self._report_repaired(report.ref)
         if (about := self._about(report.name)) is None:
             return
         run, told = self._context.state.gangs.gang(report.ref).run.owners, self._started.get(report.name, frozenset())
@@ -100,12 +107,21 @@ class GangWriter(Reconciler):
         found, known = self._losses.state(ref) or self._losses.repair(ref), ref.key in self._degraded
         if found is not None:
             self._degraded.add(ref.key)
+            self._repaired.discard(ref.key)
             if not known and not self._was_reported_degraded(ref):
                 self._report_to_both(ref, GANG_DEGRADED, found.warning(ref.key))
-        elif known:
+        elif known and not self._report_repaired(ref) and ref.key not in self._moving:
             self._degraded.discard(ref.key)
-            if number := self._context.state.gangs.whole(ref):
-                self._report_to_both(ref, GANG_REPAIRED, f"{count_noun(number, 'member')} bound or Succeeded")
+
+    def _report_repaired(self, ref: GangRef) -> bool:
+        """Emits the event of a repair, once; returns False if the gang has not its minimum."""
+        number = self._context.state.gangs.whole(ref)
+        if number and ref.key not in self._repaired:
+            self._repaired.add(ref.key)
+            self._degraded.discard(ref.key)
+            self._moving.discard(ref.key)
+            self._report_to_both(ref, GANG_REPAIRED, f"{count_noun(number, 'member')} bound or Succeeded")
+        return bool(number)
 
     def _grace_half_over(self, ref: GangRef) -> None:
         """Called when half of a stale gang's grace period is over: warns again, with the remaining time."""
@@ -130,6 +146,8 @@ class GangWriter(Reconciler):
         left = len(self._context.state.gangs.gang(ref).live)
         if not left:
             self._started.pop(ref.key, None)
+        if first.rule == RuleName.REPAIR and ref.key in self._degraded:
+            self._moving.add(ref.key)
         text = f"{many} of {left + many} members evicted ({rules}){gist}"
         self._report_to_both(ref, GANG_EVICTED, text)
         self._record_eviction(ref, first.reason, text)
@@ -163,7 +181,8 @@ class GangWriter(Reconciler):
         super()._forget(key)
         self._reports.pop(key, None)
         self._refusals.pop(key, None)
-        self._degraded.discard(key)
+        for known in (self._degraded, self._moving, self._repaired):
+            known.discard(key)
 
     @abc.abstractmethod
     def _about(self, key: str) -> ObjectReference | None:

@@ -33,6 +33,7 @@ from koordpy.fairness.quota_admission import REFUSING_QUOTA
 from koordpy.plan.gang_repair import GangRepair
 from koordpy.plan.round_plan import GangReport, GangStatus
 from koordpy.pods.pod_info import PodInfo
+from koordpy.report.eviction_words import MOVED
 
 TIMED_OUT = "WaitingTimeExceeded"
 """Reason of Scheduled=False after the waiting time."""
@@ -238,15 +239,26 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
 
 
 def _degradation(group: PodGroup, gang: Members, repair: GangRepair | None) -> Condition | None:
-    """Returns the condition Degraded; None if it stays as it is (repair.md 4.5)."""
+    """Returns the condition Degraded; None if it stays as it is (repair.md 4.5).
+
+    A gang that moves as a whole has no bound member in between, and is repaired when it has its minimum again.
+    """
     old = condition_of(group.status.conditions, DEGRADED)
     whole = not gang.bound or gang.runs(group.spec.min_member)
     if repair is not None and not whole:
         return condition_for(group, DEGRADED, "True", MEMBERS_MISSING, repair.text)
-    if old is None or old.status != "True" or not whole:
+    if old is None or not whole:
+        return None
+    if old.status != "True" and not (old.reason == DISBANDED and gang.bound and _moves(group)):
         return None
     text = f"{count_noun(gang.present, 'member')} bound or Succeeded, minMember is {group.spec.min_member}"
     return condition_for(group, DEGRADED, "False", REPAIRED if gang.bound else DISBANDED, text)
+
+
+def _moves(group: PodGroup) -> bool:
+    """Returns True if the last eviction of the gang's members was a move to other nodes."""
+    said = condition_of(group.status.conditions, DISRUPTED)
+    return said is not None and (said.status, said.reason) == ("True", MOVED)
 
 
 def _disruption(group: PodGroup, evicted: tuple[str, str], *, met: bool) -> Condition | None:

@@ -7,7 +7,7 @@ The status itself is rendered in `group_status.py`. A PodGroup is ignored if all
 from collections.abc import Iterable
 from math import inf
 
-from koordpy.api.objects import condition_of
+from koordpy.api.objects import Condition, condition_of
 from koordpy.api.pod_groups import PodGroup, PodGroupStatus
 from koordpy.api.times import seconds
 from koordpy.cache.gang_history import DEGRADED, SCHEDULED, STALE
@@ -19,6 +19,7 @@ from koordpy.engine.status.event_recorder import ObjectReference
 from koordpy.engine.status.gang_census import REFUSED
 from koordpy.engine.status.gang_writer import GangWriter
 from koordpy.engine.status.group_status import (
+    REPAIRED,
     TIMED_OUT,
     differ_in_numbers_only,
     group_status,
@@ -142,10 +143,19 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
     _differ_in_numbers_only = staticmethod(differ_in_numbers_only)
 
     def _written(self, key: str, said: PodGroupStatus, wanted: PodGroupStatus) -> None:
-        """Emits the event for the end of the waiting time, because no round reports it."""
-        before, after = (condition_of(status.conditions, SCHEDULED) for status in (said, wanted))
+        """Emits the event for the end of the waiting time, because no round reports it, and for the repair of a gang
+        that only an earlier leader has seen degraded."""
+        reasons = [one.reason if one is not None else "" for one in _conditions(DEGRADED, said, wanted)]
+        if reasons[0] not in ("", REPAIRED) and reasons[1] == REPAIRED and key not in self._degraded:
+            self._report_repaired(GangRef.from_key(key))
+        before, after = _conditions(SCHEDULED, said, wanted)
         if after is not None and after.reason == TIMED_OUT and (before is None or before.reason != TIMED_OUT):
             self._refused(key, TIMED_OUT, after.message)
 
     def _about(self, key: str) -> ObjectReference | None:
         return self._context.references.pod_group(key)
+
+
+def _conditions(type: str, *statuses: PodGroupStatus) -> list[Condition | None]:
+    """Returns the condition of a type in each status; None without it."""
+    return [condition_of(status.conditions, type) for status in statuses]
