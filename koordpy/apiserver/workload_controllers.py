@@ -246,7 +246,7 @@ class WorkloadControllers:
             self._store.create("persistentvolumeclaims", msgspec.to_builtins(claim))
         for pod in pods:
             lineage = known.lineage(pod)
-            role = next(one for one in lineage.workload.roles if one.name == lineage.seat.role)
+            role = next(one for one in lineage.workload.roles if one.name == lineage.position.role)
             try:
                 self._store.create(PODS, _wire(pod, role))
             except StatusError as error:

@@ -184,7 +184,7 @@ class WorkloadBook(DerivedBook):
             made = known.upstream if gang is not named else ""
         if gang is None:
             return None, rank_index(info.pod) if info.group is not None else None, ""
-        index = known.seat.index
+        index = known.position.index
         if index is None:
             index = kueue_index(info.pod)
         return gang, rank_index(info.pod, index_in(info.pod.metadata, TASK_INDEX) if index is None else index), made

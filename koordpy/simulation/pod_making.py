@@ -26,7 +26,7 @@ from koordpy.pods.daemon_pods import node_of_daemon
 from koordpy.simulation.pod_specs import placed
 from koordpy.workloads.known_workloads import Known, Lineage
 from koordpy.workloads.workload_manifest import Head
-from koordpy.workloads.workload_model import Filling, JobPart, PodSeat, Role, Slot, SlotClaim, Workload
+from koordpy.workloads.workload_model import Filling, JobPart, PodPosition, Role, Slot, SlotClaim, Workload
 from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun
 
 SCHEDULED = "scheduled"
@@ -91,7 +91,7 @@ class _Step:
 
     def of_part(self, part: JobPart) -> list[WorkloadPod]:
         """Returns the pods of one part, such as one Job of a JobSet."""
-        return [one for one in self.pods if one.seat.part == part.key]
+        return [one for one in self.pods if one.position.part == part.key]
 
 
 def followed(workload: Workload, role: Role) -> dict[str, int]:
@@ -177,22 +177,22 @@ class Expansion:
     def _put(self, top: Top, workload: Workload) -> None:
         for role in workload.roles:
             siblings = self._siblings.setdefault((workload.head.uid, role.group), [])
-            seat = PodSeat("", group=role.group, run=workload.run)
-            run = siblings[0].run if siblings else WorkloadRun(Lineage((workload,), None, workload, seat))
+            position = PodPosition("", group=role.group, run=workload.run)
+            run = siblings[0].run if siblings else WorkloadRun(Lineage((workload,), None, workload, position))
             siblings.append(step := _Step(top, role, run))
             self._steps[step.key] = step
 
     def _file(self, pod: Pod, lineage: Lineage) -> None:
         """Files an existing pod if it belongs to the present run."""
-        seat, workload = lineage.seat, lineage.maker
-        if workload.run and seat.run != workload.run:
+        position, workload = lineage.position, lineage.maker
+        if workload.run and position.run != workload.run:
             return
         one = WorkloadPod(pod.key, pod, bound=_is_bound(pod), created=0.0, lineage=lineage)
-        step = self._steps.get((workload.head.uid, seat.group, seat.role))
+        step = self._steps.get((workload.head.uid, position.group, position.role))
         if step is not None:
             step.pods.append(one)
         parts = step.role.parts if step is not None else ()
-        if _fills(next((part.filling for part in parts if part.key == seat.part), Filling.COUNT), one):
+        if _fills(next((part.filling for part in parts if part.key == position.part), Filling.COUNT), one):
             for uid in dict.fromkeys(above.head.uid for above in lineage.chain):
                 if (account := self.accounts.get(uid)) is not None:
                     account.present += 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derives the gangs of one bucket of pods (`pod_buckets.py`). There is one function for each phase: pods of a run of a
-workload, pods with the same labels, and pods with an owner that the watch has not delivered.
+"""Derives the gangs of one bucket: a set of pods from which gangs are derived together (`pod_buckets.py`).
 
-`gang_derivation.py` decides which bucket is derived, and when.
+There is one function for each kind of bucket: pods of one run of a workload, pods with the same labels, and pods with
+an owner that the watch has not delivered. `gang_derivation.py` decides which bucket is derived, and when.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -16,8 +16,11 @@ from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun, by_age
 
 
 def awaited_gang(bucket: BucketKey, pods: Iterable[WorkloadPod], *, gone: bool) -> WorkloadGang:
-    """Returns a gang that keeps the pods of an unknown owner pending. gone: True if the owner was deleted: the garbage
-    collector then deletes the pods; else the gang lasts until the owner is known or the wait ends."""
+    """Returns a gang that keeps the pods of an unknown owner pending.
+
+    gone: True if the owner was deleted; then the garbage collector deletes the pods. False if the owner may still be
+    observed; then the gang lasts until that, or until the wait ends.
+    """
     _, namespace, kind, name, uid = bucket
     return WorkloadGang(
         namespace=namespace,
@@ -35,16 +38,18 @@ def awaited_gang(bucket: BucketKey, pods: Iterable[WorkloadPod], *, gone: bool) 
 
 
 def run_gangs(bucket: PodBucket, config: Gangs, schedulers: Container[str]) -> BucketGangs:
-    """Returns the gangs of a run of a workload. The bucket keeps the derivation while it is valid. schedulers: names of
-    this scheduler."""
+    """Returns the gangs of a run of a workload. The bucket stores the derivation and uses it again while it is valid.
+
+    schedulers: names of this scheduler.
+    """
     if bucket.moved:  # sorted only after a change of the members
         bucket.members = {one.key: one for one in by_age(bucket.members.values())}
-    # pods that name a gang are no members; a role with only such pods is left out of the run
+    # pods that name a gang are no members; a role that has only such pods is left out of the run
     free = [one for one in bucket.members.values() if not one.named]
     if not free:
         return NO_GANGS
     run = WorkloadRun.from_pods(free)
-    naming_roles = {one.seat.role for one in bucket.members.values() if one.named}
+    naming_roles = {one.position.role for one in bucket.members.values() if one.named}
     if bucket.derivation is None or not bucket.derivation.holds(run, naming_roles):
         bucket.derivation = Derivation(run, config, schedulers, naming_roles)
     derivation = bucket.derivation
@@ -62,10 +67,10 @@ def gangs_by_labels(
 ) -> BucketGangs:
     """Returns the gangs of pods that share labels.
 
-    labels: key of the bucket without its phase; young: True if a pod still waits for its owner or workers to be
+    labels: key of the bucket without its phase. young: True if a pod still waits until its owner or its workers are
     observed.
     """
-    # the kind only makes a name unique that another gang has too
+    # the kind is used only to make the name unique if another gang has it, too
     owner = pods[0].pod.metadata.controller
     kind = owner.kind.lower() if owner is not None and labels[1] != "kueue" else "kueue"
     run = run_by_labels(labels, pods, young=young)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Index of pods by their controlling owner, so that a changed workload updates its own pods without a scan of all pods.
 
-The key is the uid in the controlling ownerReference. `below` also finds pods of objects between the owner and the pods,
+The key is the uid in the controlling ownerReference. `below` also finds pods of objects between an owner and its pods,
 such as the Jobs of a JobSet, in O(objects and pods found).
 """
 
@@ -12,7 +12,7 @@ from koordpy.workloads.known_workloads import unfile
 
 
 class ControlledPods:
-    """Pods with a controlling owner."""
+    """Index: object -> the pods that it controls."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, str]] = {}
@@ -29,7 +29,7 @@ class ControlledPods:
             unfile(self._of, owner.uid, key)
 
     def __contains__(self, uid: object) -> bool:
-        """Returns whether an object (by uid) controls a pod directly."""
+        """Returns True if an object (by uid) controls a pod directly."""
         return uid in self._of
 
     def of(self, uid: str) -> Collection[str]:
@@ -37,9 +37,10 @@ class ControlledPods:
         return self._of.get(uid, ())
 
     def below(self, owners: Iterable[str], workloads: Callable[[str], Iterable[str]]) -> dict[str, None]:
-        """Returns the pods that objects (by uid) control directly or through other objects and pods, as keys of a dict.
+        """Returns the pods that objects (by uid) control directly, or through other objects and pods.
 
-        workloads: uid of an object -> uids of the workloads that it controls directly.
+        The result is a dict with the pods' keys and None. workloads: uid of an object -> uids of the workloads that it
+        controls directly.
         """
         found: dict[str, None] = {}
         left, seen = [*owners], set[str]()

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Combines the ReplicaSets of one Deployment into one workload, so that a rollout replaces the pods of a gang one by
-one.
+"""Combines the ReplicaSets of one Deployment into one workload, so that a rollout can replace a gang's pods one by one.
 
 A rollout creates pods of a new ReplicaSet while pods of old ReplicaSets run. If each ReplicaSet were a gang, the new
 gang would wait for its whole minimum, and the rollout would never end. Therefore the ReplicaSets are one role with one
@@ -19,26 +18,27 @@ from koordpy.workloads.workload_manifest import Head
 from koordpy.workloads.workload_model import Role, Workload
 
 ROLLED = frozenset(("ReplicaSet", "ReplicationController"))
-"""Kinds that are a gang only because of min-available on the pod template; one owner may control several of them."""
+"""Kinds with a gang only if the pod template has min-available. One owner may control several objects of such a
+kind."""
 REVISIONS = (
     "deployment.kubernetes.io/revision",
     "rollout.argoproj.io/revision",
     "openshift.io/deployment-config.latest-version",
 )
-"""Annotations with the revision of a ReplicaSet. The age does not decide which ReplicaSet is the newest, because a
+"""Annotations with the revision of a ReplicaSet. The highest revision is the newest; the age does not decide, because a
 rollback gives an old ReplicaSet the highest revision."""
 
 DESIRED = ("deployment.kubernetes.io/desired-replicas", "rollout.argoproj.io/desired-replicas")
-"""Annotations with the number of pods that the owner wants, without surge pods."""
+"""Annotations with the number of pods that the owner wants, without additional pods of a rollout (surge)."""
 
 
 def asks(annotations: Mapping[str, str]) -> bool:
-    """Returns whether the annotations of a pod template make the pods of its ReplicaSet a gang."""
+    """Returns True if the annotations of a pod template make the pods of its ReplicaSet a gang."""
     return keys.GANG_MIN in annotations and keys.GANG_NAME not in annotations
 
 
 def may_be_gang(workload: Workload) -> bool:
-    """Returns False if no pod of the workload can be in a derived gang: a ReplicaSet without min-available."""
+    """Returns False if no pod of the workload can be in a derived gang, as for a ReplicaSet without min-available."""
     if workload.head.kind not in ROLLED:
         return True
     return any(asks(one.annotations) for role in workload.roles for one in role.templates)
@@ -67,11 +67,11 @@ def _age(head: Head) -> tuple[float, int, object]:
 
 
 def _revision(head: Head) -> int:
-    """Returns the revision of a ReplicaSet; 0 without one."""
+    """Returns the revision of a ReplicaSet; 0 if it has none."""
     return _number(head, REVISIONS) or 0
 
 
 def _number(head: Head, names: Iterable[str]) -> int | None:
-    """Returns the number in the first annotation of `names` with a whole number; None for none."""
+    """Returns the number in the first of these annotations that has a whole number; None if none of them has."""
     found = (index_of(head.annotations.get(key, "")) for key in names)
     return next((number for number in found if number is not None), None)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the gangs of pods that name none: by the workload that owns a pod (a Job, a JobSet), or by labels of the pod.
+"""Derives the gangs of pods that name no gang: from the workload that owns a pod (a Job, a JobSet), or from its labels.
 
-First, each pod is filed in buckets: pods of one Volcano PodGroup, of one run of a workload, with the same labels, or
-with the same owner that the watch has not delivered yet. Then `update` derives the gangs of the buckets that changed.
-Last, all gangs are named together, because names must be unique. Cost of an update: O(pods of the changed buckets).
+First, each pod is put into buckets: with the pods of one Volcano PodGroup, of one run of a workload, with the same
+labels, or with an owner that the watch has not delivered yet. Then `update` derives the gangs of the buckets that
+changed. Last, all gangs are named together, because names must be unique. Cost: O(pods of changed buckets).
 
 Invariant: the gangs depend only on the pods and workloads that exist, not on the order of events. There is one
-exception: a deleted owner is remembered, because the garbage collector is about to delete its pending pods.
-Sources: workloads.md 2 and 4 (names).
+exception: a deleted owner is remembered, because the garbage collector is about to delete its pending pods. Sources:
+workloads.md 2 and 4 (names).
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping
@@ -41,16 +41,16 @@ from koordpy.workloads.workload_model import Workload
 from koordpy.workloads.workload_runs import WorkloadPod
 
 OWNER_SECONDS = 10.0
-"""Seconds after its creation in which a pod is not planned if its owner is unknown: the watch may still deliver it."""
+"""Seconds after its creation for which a pod with an unknown owner is not planned: the watch may deliver the owner."""
 LEADER_SECONDS = 5.0
-"""Seconds after its creation in which a LeaderWorkerSet's leader pod, known by labels only, waits for its workers."""
+"""Seconds after its creation for which a LeaderWorkerSet's leader, known only by labels, waits for its workers."""
 
 
 class DerivedBook:
-    """Files pods and workloads and derives their gangs. Pods and gangs are identified by `namespace/name`."""
+    """Stores pods and workloads and derives their gangs. Pods and gangs are identified by `namespace/name`."""
 
     def __init__(self, config: Gangs, schedulers: Container[str], matches: Matches) -> None:
-        """schedulers: names of this scheduler; matches: returns whether a selector matches labels."""
+        """schedulers: names of this scheduler. matches: returns True if a selector matches labels."""
         self._config, self._schedulers, self._matches = config, schedulers, matches
         self.volcano = config.volcano != "off"
         """True if PodGroups of Volcano are read."""
@@ -59,22 +59,22 @@ class DerivedBook:
         self.groups: dict[str, VolcanoGroup] = {}
         """PodGroups of Volcano by `namespace/name`."""
         self.unused: Mapping[str, str] = {}
-        """PodGroup of Volcano -> why it is ignored: its pods are in the gangs of their workload."""
+        """PodGroup of Volcano that is ignored -> the reason; its pods are in the gangs of their workload."""
         self.gangs: dict[str, WorkloadGang] = {}
-        """Gangs by `namespace/name`, as of the last `update`; replaced by a new dict if a name changed."""
+        """Gangs by `namespace/name`, as of the last `update`; a new dict replaces it if a name changed."""
         self.fresh: set[str] = set()
         """Gangs that changed since the caller last cleared this set."""
         self.altered: set[str] = set()
-        """Gangs that changed otherwise than by their list of pods, since the caller last cleared this set."""
+        """Gangs that changed in more than their list of pods, since the caller last cleared this set."""
         self.meant: Mapping[str, tuple[str, ...]] = {}
-        """Workload -> its gangs; () if it is finished. A workload with one gang of the same name is left out."""
+        """Workload -> its gangs; () if it is finished. Workloads with exactly one gang with their name are left out."""
         self.made: dict[str, tuple[OwnerReference, ...]] = {}
-        """PodGroup of scheduling.k8s.io that a controller may have made by default -> its owners (workloads.md 2)."""
+        """PodGroup of scheduling.k8s.io that a controller may have created by default -> its owners."""
         self._naming: dict[str, dict[str, None]] = {}  # PodGroup of scheduling.k8s.io -> pods that name it
         self._now = 0.0  # of the last `update`, in seconds since the epoch
         self._gone: set[str] = set()  # uids of deleted workloads and leaders that still have pods
         self._until: dict[str, float] = {}
-        """Pod -> end of its wait for an owner, or of a leader's wait for its workers, in seconds since the epoch."""
+        """Pod -> end of its wait for an owner, or of a leader's wait for workers, in seconds since the epoch."""
         self._buckets: dict[BucketKey, PodBucket] = {}
         self._controlled = ControlledPods()
         self._changed: dict[str, None] = {}  # uids of changed objects: the next `update` files the pods below them
@@ -119,7 +119,7 @@ class DerivedBook:
         for one in workloads:
             if one is not None:
                 owner = one.head.owner
-                # a JobSet and its Jobs are one workload, and so are the ReplicaSets of one Deployment
+                # a JobSet and its Jobs are read together, and so are the ReplicaSets of one Deployment
                 together = owner is not None and (owner.kind == JOBSET or one.head.kind in ROLLED)
                 self._changed[one.head.uid] = None
                 if owner is not None and together:
@@ -127,7 +127,7 @@ class DerivedBook:
                 self._named.update(one.members)
 
     def _below(self, *owners: str) -> dict[str, None]:
-        """Returns the pods below objects (by uid), also through other objects, as keys of a dict."""
+        """Returns the pods below objects (by uid), directly or through other objects, as keys of a dict."""
         return self._controlled.below(owners, self.known.below)
 
     def read_volcano(self, on: bool) -> None:
@@ -136,7 +136,7 @@ class DerivedBook:
         self.know(self.known, {})
 
     def put_group(self, key: str, group: VolcanoGroup | None) -> list[str]:
-        """Stores a PodGroup of Volcano, None if it was deleted; returns its pods if their quota (its queue) changed."""
+        """Stores a PodGroup of Volcano (None: deleted). Returns its pods if their quota (its queue) changed."""
         queues = {one.queue if one is not None else "" for one in (self.groups.pop(key, None), group)}
         if group is not None:
             self.groups[key] = group
@@ -144,7 +144,7 @@ class DerivedBook:
         return list(self.of_group(key)) if len(queues) > 1 else []
 
     def leave_unused(self, groups: Mapping[str, str]) -> None:
-        """Sets the PodGroups of Volcano that are ignored -> the reason."""
+        """Sets the PodGroups of Volcano that are ignored, each with the reason."""
         changed = groups.keys() ^ self.unused.keys()
         self.unused = groups
         for key in changed:
@@ -152,7 +152,7 @@ class DerivedBook:
             self._refile(list(self.of_group(key)))
 
     def put_made(self, key: str, owners: tuple[OwnerReference, ...]) -> None:
-        """Stores the owners of a PodGroup that a controller may have created by default; () removes the PodGroup."""
+        """Stores the owners of a PodGroup that a controller may have created by default; an empty tuple removes it."""
         if owners == self.made.get(key, ()):
             return
         if owners:
@@ -162,7 +162,7 @@ class DerivedBook:
         self._refile(list(self._naming.get(key, ())))
 
     def of_group(self, key: str) -> Mapping[str, WorkloadPod]:
-        """Returns the pods that name a PodGroup of Volcano, also finished ones."""
+        """Returns the pods that name a PodGroup of Volcano, including finished pods."""
         bucket = self._buckets.get((VOLCANO, key))
         return bucket.members if bucket is not None else {}
 
@@ -177,8 +177,8 @@ class DerivedBook:
         upstream: str = "",
         names_gang_too: bool = False,
     ) -> None:
-        """Stores the current state of a pod and files it. bound: True if on a node and not finished; created: seconds
-        since the epoch; free: True if the pod names no gang itself; upstream, names_gang_too: as in `FiledPod`."""
+        """Stores the current state of a pod and puts it into buckets. bound: True if it has a node and is not finished.
+        created: seconds since the epoch. free: True if it names no gang. upstream, names_gang_too: as in `FiledPod`."""
         uid, filed = pod.metadata.uid, self._pods.get(key)
         if filed is not None and filed.pod.metadata.uid != uid:
             self.drop(key)
@@ -205,14 +205,14 @@ class DerivedBook:
         return self._controlled.of(uid)
 
     def _refile(self, pods: Iterable[str]) -> None:
-        """Looks up the owners of pods again, and files the pods."""
+        """Looks up the owners of pods again, and puts the pods into buckets again."""
         for filed in filter(None, map(self._pods.get, pods)):
             filed.lineage = self.known.lineage(filed.pod)
             self._file(filed)
             self._refiled.add(filed.key)
 
     def _file(self, filed: FiledPod) -> None:
-        """Files a pod in every bucket that it may belong to, and marks these buckets to be derived again."""
+        """Puts a pod into every bucket that it may belong to, and marks these buckets to be derived again."""
         self._until.pop(filed.key, None)
         buckets = tuple(map(self._bucket, self._buckets_of(filed)))
         if buckets != filed.buckets:
@@ -224,7 +224,7 @@ class DerivedBook:
             self._dirty[bucket] = None
 
     def drop(self, key: str, uid: str = "") -> None:
-        """Removes a pod; with a uid only the pod of that uid."""
+        """Removes a pod. uid: removes the pod only if it has this uid; empty for any uid."""
         filed = self._pods.get(key)
         if filed is None or uid not in ("", filed.pod.metadata.uid):
             return
@@ -252,12 +252,12 @@ class DerivedBook:
         self._dirty[self._bucket((VOLCANO, group))] = None
 
     def _buckets_of(self, filed: FiledPod) -> tuple[BucketKey, ...]:
-        """Returns the buckets of a pod, the most specific first; sets `named`, `passes` and the end of its wait."""
+        """Returns the buckets of a pod, the most specific first. Sets `named`, `passes` and the end of its wait."""
         meta, workload = filed.pod.metadata, filed.lineage.workload
         found: list[BucketKey] = []
-        # 1. the run of its workload; also if the pod names a gang, because the run must leave out such roles
+        # 1. the run of its workload; even if the pod names a gang, because the run must leave out roles that name gangs
         if workload.is_kind and may_be_gang(workload):
-            found.append((RUN, workload.head.uid, filed.seat.group, filed.seat.run))
+            found.append((RUN, workload.head.uid, filed.position.group, filed.position.run))
         # 2. a gang that the pod names, except a PodGroup that a controller made by default
         filed.passes = filed.upstream in self.made and (
             self._is_unseen(filed) or is_made_by_default(filed, self.made[filed.upstream], self.known)
@@ -270,13 +270,13 @@ class DerivedBook:
             found.append((VOLCANO, group))
         if filed.named:
             return tuple(found)
-        # 3. an owner that is not known yet blocks the pod; else its labels count
+        # 3. an owner that is not known yet blocks the pod; if there is none, its labels decide
         how, kinds = self._config.auto_of(meta.namespace), self._config.kinds
         if how == "workloads" and filed.is_placeable and (owner := self._awaited(filed)) is not None:
             if owner.uid not in self._gone:
                 self._until[filed.key] = filed.created + OWNER_SECONDS
             return ((AWAITED, meta.namespace, owner.kind, owner.name, owner.uid),)
-        # a pod without labels, annotations and owners requests no gang
+        # a pod without labels, annotations and owners asks for no gang
         says = not filed.failed and (meta.labels or meta.annotations or meta.owner_references)
         labelled = label_group(filed, how, kinds) if says else None
         if labelled is not None:
@@ -290,7 +290,7 @@ class DerivedBook:
         return not filed.lineage.chain and self._awaited(filed) is not None
 
     def _awaited(self, filed: FiledPod) -> OwnerReference | None:
-        """Returns the unknown owner above a pod if it is expected soon, or was deleted; None otherwise."""
+        """Returns the unknown owner above a pod if it is expected soon, or if it was deleted; None otherwise."""
         owner, watched = filed.lineage.missing, self.known.watched
         if owner is None or not watched:
             return None
@@ -305,7 +305,7 @@ class DerivedBook:
         return bool(self._dirty or self._refiled or self._changed)
 
     def due(self) -> float | None:
-        """Returns the time of the next change without an event, in seconds since the epoch; None for none."""
+        """Returns when the gangs change next without an event, in seconds since the epoch; None if they do not."""
         return min(self._until.values(), default=None)
 
     def watch(self, kinds: frozenset[str]) -> None:
@@ -316,9 +316,9 @@ class DerivedBook:
 
     def update(self, named: Collection[str], now: float) -> set[str]:
         """Derives the gangs of changed buckets; returns the pods that may have another gang. named: `namespace/name` of
-        gangs that pods or objects name themselves; now: seconds since the epoch."""
+        the gangs that pods or objects name themselves. now: seconds since the epoch."""
         self._now = now
-        # stage 1: file changed pods again, also those with an expired wait
+        # stage 1: put changed pods into buckets again, also pods of which the wait has ended
         late = [key for key, until in self._until.items() if until <= now]
         self._refile([*late, *self._below(*self._changed), *self._named])
         self._changed.clear()
@@ -345,7 +345,7 @@ class DerivedBook:
         return refiled
 
     def _derive(self, bucket: PodBucket) -> bool:
-        """Derives the gangs of a bucket; returns whether they changed."""
+        """Derives the gangs of a bucket; returns True if they changed."""
         before, found, moved = bucket.found, self._found(bucket), bucket.moved
         if not bucket.members and not found.gangs:
             self._buckets.pop(bucket.key, None)
@@ -361,7 +361,7 @@ class DerivedBook:
         return True
 
     def _found(self, bucket: PodBucket) -> BucketGangs:
-        """Returns the gangs of a bucket, by the rule of its phase; `NO_GANGS` for none."""
+        """Returns the gangs of a bucket, by the rule of its phase; `NO_GANGS` if it has none."""
         key, members = bucket.key, bucket.members
         if key[0] == VOLCANO:
             group = self.groups.get(key[1])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Determines minMember: how many pods of each role of a workload must start together, and which setting requires it.
+"""Determines minMember for each role of a workload: how many of its pods must start together, and by which setting.
 
 The first setting that is present decides, in this order: StatefulSet with OrderedReady (always 1), annotation of the
 role, total over all roles, elastic minimum of the kind. A total is distributed over the roles in their order: each role
-takes at most its number of pods. The result may be above the number of pods that are wanted now: `workload_gangs.py`
-limits it.
+takes at most its number of pods. The result may be above the number of pods that are wanted now; `workload_gangs.py`
+reduces it then.
 
 Source: workloads.md 5.2 and 8.
 """
@@ -24,7 +24,7 @@ from koordpy.workloads.workload_runs import WorkloadRun
 
 @dataclass(frozen=True, slots=True)
 class MinimumSetting:
-    """The setting of a workload that states a minimum, or that may state one."""
+    """The setting of a workload that states a minimum; or, if none does, the description of a setting that could."""
 
     name: str
     """`annotation KEY` or `spec.FIELD`; empty if no setting states the minimum."""
@@ -32,10 +32,10 @@ class MinimumSetting:
     """The number that the setting states; 0 if no setting states one."""
     shares: tuple[tuple[str, int], ...]
     """(role, number of pods in the spec) of the roles that share a total, in their order. Empty for the annotation of a
-    single role. Without a setting: all roles, which would share a total."""
+    single role. If no setting states a total: all roles, because they would share one."""
 
     def shared(self, number: int) -> dict[str, int]:
-        """Returns role -> its part of a total."""
+        """Returns role -> its part of a total of `number` pods."""
         out = {}
         for role, most in self.shares:
             out[role] = min(most, number)
@@ -45,18 +45,19 @@ class MinimumSetting:
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """Minimum number of pods of one role; callers limit it to the number of pods that are wanted now."""
+    """Minimum number of pods of one role. Callers reduce it to the number of pods that are wanted now."""
 
     number: int | None
-    """None: the default of the kind."""
+    """The minimum; None for the default of the kind."""
     by: str = ""
     """The setting that states the number; empty for the default of the kind."""
     fault: str = ""
-    """Why the setting cannot be read, which blocks the gang; empty for none."""
+    """Why the setting cannot be read; such a fault blocks the gang. Empty for none."""
     doubt: str = ""
-    """Warning if the setting may differ from its author's intent; empty for none."""
+    """Warning that the setting may not be what its author intended; empty for none."""
     setting: MinimumSetting | None = None
-    """None if a change of one setting would change this minimum in a way that is not known."""
+    """The setting that states the minimum, or could; None if changing one setting has no known effect on the
+    minimum."""
 
 
 MIN_REPLICAS = "minReplicas"
@@ -67,10 +68,10 @@ ORDERED = Minimum(1, doubt="podManagementPolicy OrderedReady makes pods one by o
 
 
 def _read(key: str, value: Any, most: int | None, title: str) -> Minimum:
-    """Returns the minimum that a setting states, or one with a fault.
+    """Returns the minimum that a setting states, possibly with a fault.
 
-    key: with the prefix ANNOTATION or SPEC; value: text of an annotation, or any value of the spec; most: number of
-    members, above which the value is a fault, None for no limit; title: the workload or role, for faults.
+    key: name with the prefix ANNOTATION or SPEC. value: text of an annotation, or any value of the spec. most: number
+    of members above which the value is a fault; None for no limit. title: the workload or role, for faults.
     """
     number = whole_number(value) if isinstance(value, str) else value
     if not isinstance(number, int) or isinstance(number, bool):
@@ -86,13 +87,16 @@ def _read(key: str, value: Any, most: int | None, title: str) -> Minimum:
 
 
 def totals_of_others(workload: Workload, notes: Iterable[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yields (annotation, value) of minimums of other schedulers, which also request a gang."""
+    """Yields (annotation, value) of minimums for other schedulers; these annotations request a gang, too."""
     return ((key, one[key]) for key in workload.total_keys for one in notes if key in one)
 
 
 def _total(run: WorkloadRun, own: Sequence[Mapping[str, str]], most: int | None, title: str) -> Minimum | None:
-    """Returns the minimum over all roles; None if no setting states one. Our annotation precedes annotations of other
-    schedulers, then fields of the spec, then the elastic minimum. own: annotations of pods and templates."""
+    """Returns the minimum over all roles; None if no setting states one.
+
+    koordpy's annotation has precedence over annotations of other schedulers, these over fields of the spec, and these
+    over the elastic minimum. own: annotations of pods and templates.
+    """
     ours = ((GANG_MIN, one[GANG_MIN]) for one in run.notes if GANG_MIN in one)
     others = totals_of_others(run.workload, (*run.notes, *own))
     for key, value in chain(((ANNOTATION + key, text) for key, text in chain(ours, others)), run.workload.totals):
@@ -114,7 +118,7 @@ def _filled(said: Minimum, number: int, roles: Iterable[Role]) -> Iterator[tuple
 def minima(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool) -> dict[str, Minimum]:
     """Returns name of a role -> its minimum.
 
-    roles: roles that this scheduler places; title: the workload, for faults; several: True if the spec has more than
+    roles: roles that this scheduler places. title: the workload, for faults. several: True if the spec has more than
     one role.
     """
     if run.workload.ordered:
@@ -139,16 +143,16 @@ def minima(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool
 
 
 def _most(run: WorkloadRun, roles: Sequence[Role]) -> int | None:
-    """Returns the number of pods, above which a minimum is a fault; None if any minimum is valid."""
-    # ReplicaSets are scaled without their template, so a minimum above their size is no fault
+    """Returns the number of pods above which a minimum is a fault; None if any minimum is valid."""
+    # ReplicaSets are scaled without a change of their template, so a minimum above their size is no fault
     can_tell = run.workload.counted and not run.workload.caps_minimum
     return sum(role.number for role in roles) if can_tell else None
 
 
 def _owns(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool) -> dict[str, Minimum]:
-    """Returns role -> the minimum in its annotations; roles without the annotation are absent.
+    """Returns role -> the minimum in its annotations. Roles without the annotation are absent.
 
-    If a role of the spec was split (leaders and followers), its minimum is distributed over these roles in order.
+    If a role of the spec was split (leaders and followers), its minimum is distributed over both halves in order.
     """
     whole: dict[str, list[Role]] = {}  # role of the spec -> the roles that it was split into
     for role in roles:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives derived gangs unique names (`namespace/name`): a suffix is added to a name that another gang already has.
+"""Gives derived gangs unique names (`namespace/name`): if another gang has a name already, a suffix is added.
 
-Gangs of Volcano's PodGroups are named first, then runs of workloads from the oldest workload on, then gangs by labels
-from the newest on, then gangs of owners that are not known yet. A gang that is named earlier keeps the plain name,
-which is the name of its workload. Suffixes are `@RUN` for an older run of the same workload, and `-KIND` for a workload
-of another kind.
+The plain name of a gang is the name of its workload. A gang that is named earlier keeps the plain name. The order is:
+gangs of Volcano's PodGroups; runs of workloads, the oldest workload first; gangs by labels, the newest first; gangs of
+owners that are not known yet. Suffixes are `@RUN` for an older run of the same workload, and `-KIND` for a workload of
+another kind with the same name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from koordpy.workloads.pod_buckets import AWAITED, LABELS, PHASES, RUN, VOLCANO,
 def give_names(every: Iterable[PodBucket], taken: frozenset[str], others: dict[PodBucket, None]) -> list[PodBucket]:
     """Sets the suffix of each bucket; returns the buckets in the order in which they were named.
 
-    every: all buckets; taken: `namespace/name` of gangs that pods or objects name themselves; others: output, receives
+    every: all buckets. taken: `namespace/name` of the gangs that pods or objects name themselves. others: output; gets
     the buckets with a changed suffix.
     """
     # the order in which names are assigned
@@ -26,7 +26,7 @@ def give_names(every: Iterable[PodBucket], taken: frozenset[str], others: dict[P
         buckets.sort(key=lambda one: one.key)
     by_phase[RUN].sort(key=lambda one: one.found.order)
     by_phase[LABELS].sort(key=lambda one: -one.found.order[1])
-    # `current`: the newest run of each workload or group, which needs no suffix for its run
+    # `newest`: the newest run of each workload or group comes last; it needs no suffix for its run
     newest = sorted(by_phase[RUN], key=lambda one: (one.found.is_present, one.found.order[1]))
     current = {bucket.key[:-1]: bucket for bucket in newest}
     named = {name for bucket in by_phase[VOLCANO] for name in bucket.names("")}  # all names that are assigned so far
@@ -35,7 +35,7 @@ def give_names(every: Iterable[PodBucket], taken: frozenset[str], others: dict[P
         while not (named.isdisjoint(names := bucket.names(suffix)) and taken.isdisjoint(names)):
             suffix += f"-{bucket.found.kind}"
         _set_suffix(bucket, suffix, named, others)
-    # a gang by labels gets its kind as suffix if a run has its name, and a part of its uid if the name still repeats
+    # a gang by labels gets its kind as suffix if a run has its name; if the name still repeats, also a part of its uid
     by_runs = named | taken
     for bucket in (*by_phase[LABELS], *by_phase[AWAITED]):
         suffix = "" if by_runs.isdisjoint(bucket.names("")) else f"-{bucket.found.kind}"
@@ -52,10 +52,10 @@ def _set_suffix(bucket: PodBucket, suffix: str, named: set[str], others: dict[Po
 
 
 def gangs_by_workload(order: Iterable[PodBucket], finished: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-    """Returns workload -> its gangs, so that a `groups` annotation may name the workload. All are `namespace/name`.
+    """Returns workload -> its gangs, so that a `groups` annotation may name a workload. All are `namespace/name`.
 
-    A workload with exactly one gang of its own name is absent. An empty tuple means that the workload is finished or
-    has no gang. order: buckets in naming order; finished: finished workloads with a name that no gang has.
+    Left out are workloads with exactly one gang that has the workload's name. An empty tuple means that the workload is
+    finished or has no gang. order: buckets in naming order. finished: finished workloads with a name that no gang has.
     """
     meant: dict[str, list[str]] = {}
     for bucket in order:

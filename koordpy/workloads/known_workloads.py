@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Index of the known workloads (Jobs, JobSets, ReplicaSets and so on); finds the workload that a pod belongs to.
 
-`lineage` climbs the ownerReferences from a pod to the topmost known owner, at most `OWNERS` steps. A JobSet is combined
-with its Jobs, and the ReplicaSets of a Deployment with each other, on first use after a change.
-
-Sources: workloads.md 1 and 4 (members).
+`lineage` follows the ownerReferences from a pod to the topmost known owner, at most `OWNERS` steps. A JobSet is read
+together with its Jobs, and the ReplicaSets of a Deployment are combined, at the first use after a change. Sources:
+workloads.md 1 and 4 (members).
 """
 
 from collections.abc import Callable, Iterator
@@ -18,36 +17,38 @@ from koordpy.workloads.deployment_rollouts import ROLLED, rollout_of
 from koordpy.workloads.kinds.jobsets import JOBSET, jobset_by_jobs, read_jobset
 from koordpy.workloads.kinds.kind_registry import GANG_KINDS
 from koordpy.workloads.workload_manifest import Head
-from koordpy.workloads.workload_model import NOWHERE, PodSeat, Workload
+from koordpy.workloads.workload_model import NOWHERE, PodPosition, Workload
 
 NO_WORKLOAD = Workload(head=Head("", "", "", "", ""), is_kind=False)
-"""Workload of a pod that belongs to none; has no roles."""
+"""Means that a pod belongs to no workload; it has no roles."""
 
 
 class Lineage(Struct, frozen=True):
-    """The objects above a pod, and its seat in the workload among them."""
+    """The objects above a pod, and the pod's position in the workload among them."""
 
     chain: tuple[Workload, ...] = ()
     """From the object that controls or lists the pod up to the topmost known object."""
     missing: OwnerReference | None = None
-    """The first owner that is not known. An ownerReference of the topmost known object names it, or of the pod if no
-    owner is known. None if there is no such owner."""
+    """The first owner that is not known: the topmost known object's ownerReference names it, or the pod's if no owner
+    is known. None if every owner is known."""
     workload: Workload = NO_WORKLOAD
-    """The workload with the roles that define the gang; `NO_WORKLOAD` for none."""
-    seat: PodSeat = NOWHERE
+    """The workload with the roles from which the gang is derived; `NO_WORKLOAD` if there is none."""
+    position: PodPosition = NOWHERE
     """Role and index of the pod in `workload`."""
     own: Workload | None = None
-    """The ReplicaSet of the pod if `workload` combines all ReplicaSets of one Deployment; else None."""
+    """The pod's ReplicaSet if `workload` combines all ReplicaSets of one Deployment; else None."""
 
     @property
     def maker(self) -> Workload:
-        """The workload with the controller that creates the pod."""
+        """The workload of which the controller creates the pod."""
         return self.workload if self.own is None else self.own
 
     @property
     def top(self) -> Head:
-        """The topmost object of a kind that may have gangs, also if an ownerReference names it and it is not known. If
-        no object has such a kind, the topmost one. The chain must not be empty."""
+        """The topmost object of a kind from which gangs may be derived, even if only an ownerReference names it.
+
+        If no object has such a kind, the topmost object. The chain must not be empty.
+        """
         heads = [one.head for one in reversed(self.chain)]
         named = self.missing
         if named is not None and named.kind in GANG_KINDS:
@@ -61,7 +62,7 @@ K = TypeVar("K")
 
 
 def unfile(index: dict[K, dict[str, Any]], key: K, member: str) -> None:
-    """Removes a member from the entry of a key, and the entry with its last member."""
+    """Removes a member from the entry of a key. If it was the last member, removes the entry."""
     members = index.get(key, {})
     members.pop(member, None)
     if not members:
@@ -69,13 +70,14 @@ def unfile(index: dict[K, dict[str, Any]], key: K, member: str) -> None:
 
 
 class Known:
-    """Workloads by uid, and by the pods that they list."""
+    """All known workloads, by uid, and by the pods that they list."""
 
     def __init__(self, pod_at: Callable[[str], Pod | None]) -> None:
-        """pod_at: returns a pod by `namespace/name`; a chain may contain pods, such as leaders."""
+        """pod_at: returns a pod by `namespace/name`, because pods can be owners, such as leaders."""
         self._pod_at = pod_at
         self.watched: frozenset[str] = frozenset()
-        """Kinds that are watched: if an object of such a kind is not known, it does not exist, or not yet."""
+        """Kinds that are watched. An unknown object of such a kind does not exist, or the watch has not delivered it
+        yet."""
         self._by_uid: dict[str, Workload] = {}  # as last read; a JobSet in `_stale` must be read again before use
         self._under: dict[str, dict[str, None]] = {}
         """uid of an owner -> uids of workloads that it controls."""
@@ -87,7 +89,7 @@ class Known:
         """Pod -> uid -> workload that lists it."""
 
     def put(self, workload: Workload) -> Workload | None:
-        """Stores the current state of a workload; returns the previous one, or None."""
+        """Stores the current state of a workload. Returns the previous state; None if it is new."""
         head = workload.head
         old = self.drop(head.uid)
         self._enter(workload)
@@ -126,7 +128,7 @@ class Known:
     def get(self, uid: str) -> Workload | None:
         """Returns a workload by its uid; None if unknown.
 
-        A JobSet is read together with its existing Jobs. If JobSets are not watched, it is reconstructed from its Jobs.
+        A JobSet is read together with its existing Jobs. If JobSets are not watched, it is reconstructed from the Jobs.
         """
         if uid in self._stale:
             self._stale.discard(uid)
@@ -134,8 +136,8 @@ class Known:
         return self._by_uid.get(uid)
 
     def _read_jobset(self, uid: str) -> None:
-        """Reads a JobSet again with its existing Jobs; without a readable JobSet, reconstructs it from the Jobs, or
-        forgets it."""
+        """Reads a JobSet again with its existing Jobs. If its object is not readable, reconstructs it from the Jobs, or
+        removes it."""
         known = self._by_uid.get(uid)
         if known is not None and known.head.kind != JOBSET:
             return
@@ -161,12 +163,14 @@ class Known:
         return (one.head.key for one in self._by_uid.values() if one.note == "finished")
 
     def find(self, owner: OwnerReference, namespace: str) -> Workload | None:
-        """Returns the object that an ownerReference names; None if unknown. The uid decides; `namespace` is not used
-        here, but by indexes of manifests without uids."""
+        """Returns the object that an ownerReference names; None if unknown. The uid decides.
+
+        namespace: not used here, but by a subclass for manifests without uids.
+        """
         return self.get(owner.uid)
 
     def _holder(self, owner: OwnerReference, namespace: str) -> Pod | None:
-        """Returns the pod that an ownerReference names; None if the owner is no known pod.
+        """Returns the pod that an ownerReference names; None if the owner is not a known pod.
 
         A leader pod owns the StatefulSet of its workers.
         """
@@ -174,33 +178,36 @@ class Known:
         return pod if pod is not None and pod.metadata.uid == owner.uid else None
 
     def _owner_of_owner_pod(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
-        """Returns the StatefulSet that controls the pod that an ownerReference names; None for none."""
+        """Returns the StatefulSet that controls the pod which an ownerReference names; None if there is none."""
         pod = self._holder(owner, namespace)
         above = pod.metadata.controller if pod is not None else None
         return above if above is not None and above.kind == "StatefulSet" and above != owner else None
 
     def _claims(self, pod: Pod) -> Workload | None:
-        """Returns the workload that lists a pod, such as a PodGang, whatever controls the pod; None for none. Of
-        several the smallest uid decides, so that the choice does not depend on the order of events."""
+        """Returns the workload that lists a pod, such as a PodGang, whatever controls the pod; None if there is none.
+
+        If several list it, the smallest uid decides, so that the choice does not depend on the order of events.
+        """
         named = self._named.get(pod.key)
         return named[min(named)] if named is not None else None
 
     def lineage(self, pod: Pod) -> Lineage:
-        """Returns the objects above a pod, and its seat."""
+        """Returns the objects above a pod, and the pod's position."""
         owner, first = pod.metadata.controller, self._claims(pod)
         chain, missing = self._climb(first.head.owner if first is not None else owner, pod.metadata.namespace, first)
         workload = next((one for one in reversed(chain) if one.roles), NO_WORKLOAD)
-        seat = workload.seat(pod) if workload.seat is not None else None
-        if seat is None:
+        position = workload.position(pod) if workload.position is not None else None
+        if position is None:
             return Lineage(chain, missing)
         if (rollout := self.rollout(workload)) is None:
-            return Lineage(chain, missing, workload, seat)
+            return Lineage(chain, missing, workload, position)
         # the combined workload of all ReplicaSets is inserted above the pod's own ReplicaSet
         at = next(i for i, one in enumerate(chain) if one is workload) + 1
-        return Lineage((*chain[:at], rollout, *chain[at:]), missing, rollout, seat, workload)
+        return Lineage((*chain[:at], rollout, *chain[at:]), missing, rollout, position, workload)
 
     def rollout(self, workload: Workload) -> Workload | None:
-        """Returns all ReplicaSets of the object that controls this one, as one workload; None for other workloads."""
+        """Returns all ReplicaSets of the owner of this ReplicaSet as one workload; None for workloads of other
+        kinds."""
         owner = workload.head.owner
         if workload.head.kind not in ROLLED or owner is None or not owner.uid:
             return None
@@ -216,8 +223,10 @@ class Known:
     def _climb(
         self, owner: OwnerReference | None, namespace: str, *below: Workload | None
     ) -> tuple[tuple[Workload, ...], OwnerReference | None]:
-        """Returns (known objects from `below` up, first unknown owner above these objects or None). Stops after
-        `OWNERS` steps and at a cycle."""
+        """Returns (known objects from `below` upwards, first unknown owner above them or None).
+
+        Stops after `OWNERS` steps, and at a cycle.
+        """
         chain = [*filter(None, below)]
         for _ in range(OWNERS):
             if owner is None:

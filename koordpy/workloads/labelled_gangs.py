@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derives gangs from labels, annotations and environment of pods, for pods with a workload that is not read.
+"""Derives gangs from labels, annotations and environment variables of pods, if their workload is not read.
 
-Four sources: labels of a LeaderWorkerSet (`lws`), PET_NNODES of torchrun (`pet`), min-available without a gang name
-(`owner`), and pod groups of Kueue (`kueue`). `label_group` finds the source of a pod, and `run_by_labels` builds a
-`Workload` from the pods, so that the same derivation applies as for workloads that are read.
-Sources: workloads.md 2 and 3 (labels).
+There are four sources: labels of a LeaderWorkerSet (`lws`), PET_NNODES of torchrun (`pet`), min-available without a
+gang name (`owner`), and pod groups of Kueue (`kueue`). `label_group` finds the source of a pod. `run_by_labels` builds
+a `Workload` from the pods, so that gangs are derived from it as from workloads that are read. Sources: workloads.md 2
+and 3 (labels).
 """
 
 import re
@@ -21,23 +21,23 @@ from koordpy.workloads.kinds.leaderworkersets import LEADER, WORKERS
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
 from koordpy.workloads.known_workloads import Lineage
 from koordpy.workloads.workload_manifest import Head
-from koordpy.workloads.workload_model import NO_TEMPLATE, JobPart, PodSeat, Role, StepCondition, Workload
+from koordpy.workloads.workload_model import NO_TEMPLATE, JobPart, PodPosition, Role, StepCondition, Workload
 from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun, by_age
 
 # labels and annotations of Kueue's pod groups
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_FREE = ("kueue.x-k8s.io/pod-group-fast-admission", "kueue.x-k8s.io/pod-group-serving")
-"""Annotations that are "true" on groups without a minimum: their pods start one by one."""
+"""Annotations that are "true" on groups without a minimum, of which the pods start one by one."""
 KUEUE_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 JOB_NAME = "training.kubeflow.org/job-name"
 NNODES = "PET_NNODES"
-"""Environment variable of torchrun: number of pods, `4`, or minimum and maximum, `2:8`."""
+"""Environment variable of torchrun: number of pods (`4`), or minimum and maximum (`2:8`)."""
 _RANGE = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})", re.ASCII)
 
 
 def kueue_index(pod: Pod) -> int | None:
-    """Returns the rank index in a pod group of Kueue; None for none."""
+    """Returns the rank index in a pod group of Kueue; None if the pod has none."""
     labels, notes = pod.metadata.labels, pod.metadata.annotations
     return index_of(labels.get(KUEUE_INDEX) or labels.get(notes.get(KUEUE_INDEX + "-label", ""), ""))
 
@@ -52,9 +52,11 @@ def _nnodes(pod: Pod) -> tuple[int, int] | None:
 
 
 def _group(pod: Pod) -> tuple[str, str, str] | None:
-    """Returns (source of the gang, name, uid of the owner), equal for pods of one gang; None for a pod in no gang. For
-    a LeaderWorkerSet, revision and group key take the place of the uid, because a leader and its workers have two
-    owners."""
+    """Returns (source of the gang, name, uid of the owner), which is equal for pods of one gang; None if in no gang.
+
+    For a LeaderWorkerSet, the revision and the group key replace the uid, because a leader and its workers have
+    different owners.
+    """
     labels, notes = pod.metadata.labels, pod.metadata.annotations
     owner = pod.metadata.controller
     if LWS + "size" in notes and LWS + "name" in labels:
@@ -70,27 +72,30 @@ def _group(pod: Pod) -> tuple[str, str, str] | None:
 
 
 NEVER = frozenset({"DaemonSet", "Workflow", "SparkApplication", "RayJob", "Pod"})
-"""Kinds with pods that are in a gang only if they name it (workloads.md 3)."""
+"""Kinds of which pods are in a gang only if they name it (workloads.md 3)."""
 
 
 def _is_below_a_group(one: WorkloadPod) -> bool:
-    """Returns whether a pod belongs to a LeaderWorkerSet that is not known: only the StatefulSet below it is known, or
-    the leader pod that owns that StatefulSet no longer exists."""
+    """Returns True if a pod belongs to an unknown LeaderWorkerSet.
+
+    That is so if only the StatefulSet below the LeaderWorkerSet is known, or if the leader pod that owns that
+    StatefulSet no longer exists.
+    """
     owner = one.lineage.missing
     return owner is not None and (owner.kind == "LeaderWorkerSet" or LWS + "name" in one.pod.metadata.labels)
 
 
 def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str, ...] | None:
-    """Returns the key of the gang that a pod's labels state, equal for all its pods; None for no gang.
+    """Returns a key that is equal for all pods of the gang that a pod's labels state; None if they state none.
 
-    The key is (namespace, source, name, uid). how: setting `gangs.auto` of the namespace; kinds: kinds with pods that
-    may be gangs (`gangs.kinds`).
+    The key is (namespace, source, name, uid). how: setting `gangs.auto` of the namespace. kinds: kinds from which gangs
+    may be derived (`gangs.kinds`).
     """
     meta, chain = one.pod.metadata, one.lineage.chain if how == "workloads" else ()
     said = (meta.annotations, *(above.head.annotations for above in chain))
     if how == "off" or next((notes[keys.GANG_AUTO] for notes in said if keys.GANG_AUTO in notes), "") == "off":
         return None
-    # a workload that was read decides, so labels count only without one; Kueue's pod groups always count
+    # labels count only if no workload of the pod was read; Kueue's pod groups always count
     is_known = bool(one.lineage.workload.roles) and how == "workloads" and not _is_below_a_group(one)
     if not is_known and (found := _group(one.pod)) is not None:
         owner = one.pod.metadata.controller
@@ -104,8 +109,8 @@ def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str,
 def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, young: bool = False) -> WorkloadRun:
     """Returns the pods of one `label_group` as the run of a workload that the labels describe.
 
-    young: True if a leader still waits for its workers: the gang then needs them. False: the gang starts without roles
-    of which no pod exists.
+    young: True if a leader still waits for its workers: then the gang needs them. False: the gang starts without roles
+    that have no pod.
     """
     pods = by_age(members)
     namespace, how, name, uid = group  # how: the source
@@ -134,8 +139,10 @@ def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, you
         workload = _one_role(head, 0, counted=False)
 
     def placed(one: WorkloadPod) -> WorkloadPod:
-        seat = PodSeat(_role_of(one.pod) if how == "lws" else "", group=workload.roles[0].group, run="/".join(group))
-        return WorkloadPod(one.key, one.pod, one.bound, one.created, Lineage((workload,), None, workload, seat))
+        position = PodPosition(
+            _role_of(one.pod) if how == "lws" else "", group=workload.roles[0].group, run="/".join(group)
+        )
+        return WorkloadPod(one.key, one.pod, one.bound, one.created, Lineage((workload,), None, workload, position))
 
     return WorkloadRun.from_pods(list(map(placed, pods)))
 
@@ -145,7 +152,7 @@ def _role_of(pod: Pod) -> str:
 
 
 def _one_role(head: Head, number: int, *, origin: str = "labels", **more: Any) -> Workload:
-    """Returns a workload with one role. number: number of its pods; more: other fields of `Workload`."""
+    """Returns a workload with one role. number: number of its pods. more: other fields of `Workload`."""
     part = JobPart(number=number, total=number)
     role = Role(name="", parts=(part,), template=NO_TEMPLATE)
     return Workload(head=head, roles=(role,), by_default=True, origin=origin, **more)

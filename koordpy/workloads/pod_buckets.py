@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buckets: sets of pods from which gangs are derived together, so that a changed pod affects few gangs.
 
-A bucket has the pods of one PodGroup of Volcano, of one run of a workload, with the same labels, or of one owner that
-the watch has not delivered yet. A pod may be in several buckets; the first phase of `PHASES` with a gang for the pod
-decides.
+A bucket has the pods of one PodGroup of Volcano, of one run of a workload, with the same labels, or with one owner that
+the watch has not delivered yet. These four kinds of buckets are called phases. A pod may be in several buckets; the
+first phase in `PHASES` with a gang for the pod decides.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ BucketKey = tuple[str, ...]
 
 VOLCANO, RUN, LABELS, AWAITED = "volcano", "run", "labels", "awaited"
 PHASES = (VOLCANO, RUN, LABELS, AWAITED)
-"""Phases in order of precedence: the first with a gang for a pod decides."""
+"""Phases in order of precedence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,43 +26,44 @@ class BucketGangs:
 
     gangs: tuple[WorkloadGang, ...] = ()
     order: tuple[str, float] = ("", 0.0)
-    """(creation of the workload as text, creation of its oldest pod in seconds since the epoch). Of several runs with
-    one name, the oldest keeps the name; of several gangs by labels, the one with the newest pod (`gang_names.py`)."""
+    """(creation of the workload as text, creation of its oldest pod in seconds since the epoch), for the order of
+    naming. If several runs have one name, the oldest keeps it; of gangs by labels, the gang with the newest pod
+    (`gang_names.py`)."""
     is_present: bool = True
     """True if the run is the current run of its workload."""
     kind: str = ""
-    """Kind of the workload, in lower case; empty if its pods are no gang."""
+    """Kind of the workload in lower case; empty if its pods are not a gang."""
 
     @property
     def naming(self) -> tuple[object, ...]:
-        """All values that the names of the gangs depend on."""
+        """All values on which the names of the gangs depend."""
         return self.order, self.is_present, self.kind, tuple((one.key, one.is_planned_jointly) for one in self.gangs)
 
 
 NO_GANGS = BucketGangs()
-"""Result of a bucket with plain pods, or without pods."""
+"""Result for a bucket with plain pods only, or without pods."""
 
 
 @dataclass(eq=False, slots=True)
 class PodBucket:
-    """Pods that belong together, and the gangs derived from them."""
+    """Pods that belong together, and the gangs that are derived from them."""
 
     key: BucketKey
     members: "dict[str, FiledPod]" = field(default_factory=dict)
     """`namespace/name` of a pod -> the pod."""
     found: BucketGangs = NO_GANGS
-    """The gangs under names that may repeat those of other buckets."""
+    """The gangs before their names are made unique: other buckets may have gangs with the same names."""
     shown: tuple[WorkloadGang, ...] = ()
     """The gangs of the bucket under their unique names."""
     suffix: str = ""
     """Suffix that makes the names unique."""
     derivation: Derivation | None = None
-    """Derivation of a run, kept while valid; None for other phases."""
+    """Derivation of a run, stored while it is valid; None in other phases."""
     moved: bool = False
     """True if a pod was added or removed since the bucket was last derived."""
 
     def names(self, suffix: str) -> set[str]:
-        """Returns `namespace/name` of the gangs with a suffix on their names, with and without roles."""
+        """Returns `namespace/name` of the gangs if their names had a suffix, with and without roles."""
         keys = {(renamed(one, suffix) if suffix else one).key for one in self.found.gangs}
         return keys | {key.partition(":")[0] for key in keys}
 
@@ -74,15 +75,15 @@ class PodBucket:
 
 @dataclass(eq=False, slots=True)
 class FiledPod(WorkloadPod):
-    """A pod that is filed in buckets, with its gang."""
+    """A pod in its buckets, with its gang."""
 
     free: bool = True
     """True if the pod names no gang itself."""
     named: bool = False
     """True if the pod is in a gang that it names, such as a PodGroup of Volcano."""
     buckets: tuple[PodBucket, ...] = ()
-    """All buckets that the pod belongs to. A pod that names a gang is also in the bucket of its run, because the run
-    leaves out a role if all pods of that role name a gang."""
+    """All buckets of the pod. A pod that names a gang is also in the bucket of its run, because the run leaves out a
+    role if all pods of the role name a gang."""
     gang: str = ""
     """`namespace/name` of the pod's gang; empty for none."""
     upstream: str = ""
@@ -90,7 +91,7 @@ class FiledPod(WorkloadPod):
     names_gang_too: bool = False
     """True if the pod also names a gang by labels or annotations."""
     passes: bool = False
-    """True if a controller created the PodGroup in `upstream` by default: the gang is then derived as if the pod named
+    """True if a controller created the PodGroup in `upstream` by default. Then the gang is derived as if the pod named
     no PodGroup."""
 
     @property

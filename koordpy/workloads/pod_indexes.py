@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets of completion indexes, as the status of a Job lists them (completedIndexes, failedIndexes): `0,2-4`.
 
-A Job may have 100,000 indexes, so a set is stored as spans and not as single numbers.
+A Job may have 100,000 indexes, so a set is stored as spans of consecutive numbers.
 """
 
 from array import array
@@ -11,9 +11,9 @@ from itertools import chain
 
 
 class Indexes(Set[int]):
-    """Set of numbers stored as spans (first, last).
+    """Set of numbers, stored as spans (first, last).
 
-    Memory is O(spans) and a membership test O(log spans), for any length of the spans.
+    Memory is O(spans), and a membership test O(log spans), however long the spans are.
     """
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
@@ -64,8 +64,8 @@ class Indexes(Set[int]):
 def indexes(text: str) -> Indexes:
     """Parses a text such as `0,2-4`; ignores invalid parts.
 
-    Numbers have at most 18 digits, because the arrays hold 64-bit integers. A span has at most 1,000,001 numbers,
-    because the text is not trusted and a set may be iterated.
+    Numbers may have at most 18 digits, because the arrays have 64-bit integers. A span may have at most 1,000,001
+    numbers, because the text is not trusted, and a set may be iterated.
     """
     spans = list[tuple[int, int]]()
     for one in text.split(","):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads Volcano's PodGroups, so that workloads written for Volcano run as gangs without changes.
 
-An annotation of a pod names its PodGroup. If the PodGroup has minimums for tasks (minTaskMember), each task becomes one
-gang, and the gangs are planned together; otherwise the PodGroup is one gang.
-Source: workloads.md 9.
+An annotation of a pod names its PodGroup. If the PodGroup has minimums for tasks (minTaskMember), each task is one
+gang, and the gangs are planned together. Otherwise the PodGroup is one gang. Source: workloads.md 9.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,30 +24,31 @@ from koordpy.workloads.workload_model import SharedDomain
 from koordpy.workloads.workload_runs import WorkloadPod, by_age
 
 GROUP = "scheduling.volcano.sh"
-# annotations or labels of pods: task, and index in the task
+# annotations or labels of pods: the task, and the index in the task
 TASK = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
 SOURCE = "volcano"
 """`WorkloadGang.source` of these gangs."""
 _GROUP, _OWN_GROUP = keys.VOLCANO_GROUPS
 Matches = Callable[[LabelSelector | None, Mapping[str, str]], bool]
-"""Returns whether a selector matches labels."""
+"""Returns True if a selector matches labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubGroupPolicy:
-    """Pods that a selector matches, split by the values of some of their labels. Each subgroup shares one domain."""
+    """Pods that a selector matches, divided by the values of some labels. The pods of each subgroup share one
+    domain."""
 
     selector: LabelSelector | None
     """None if the policy has no labelSelector."""
     keys: tuple[str, ...]
-    """Labels: pods with equal values of all are one subgroup."""
+    """Keys of labels: pods with equal values of all of them are one subgroup."""
     domain: SharedDomain | None
     """None if the policy has no networkTopology."""
 
 
 def _resources(asked: Source) -> dict[str, str]:
-    """Returns resource -> amount as text, also unreadable amounts. These are recorded as faults, and block the gang."""
+    """Returns resource -> amount as text. Unreadable amounts are included; they are faults and block the gang."""
     walk = FieldWalk(unknown=False, faults=asked.faults)
     quantity_values(asked.raw, asked.path, walk)
     return {name: str(value) for name, value in asked.raw.items() if value is not None}
@@ -60,17 +60,18 @@ class VolcanoGroup:
 
     head: Head
     min_member: int
-    """The larger of minMember and the members that the minimum of its subgroups needs."""
+    """The larger of minMember and the number of members that the minimums of its subgroups need."""
     tasks: Mapping[str, int]
     """Task -> minimum number of its members; empty if the PodGroup has no minimums for tasks."""
     domain: SharedDomain | None
-    """Domain that all pods share; None if the PodGroup has no networkTopology."""
+    """The domain that all pods share; None if the PodGroup has no networkTopology."""
     resources: Mapping[str, str]
     """minResources: resource -> amount as text."""
     minimum: MinimumSetting | None = None
-    """spec.minMember; None if subgroups or tasks need members too, so that a smaller number may change nothing."""
+    """The setting spec.minMember; None if subgroups or tasks have minimums, too, so that lowering it may change
+    nothing."""
     queue: str = ""
-    """Name of the quota of pods that name no quota."""
+    """Name of the quota for pods that name no quota themselves; empty for none."""
     policies: tuple[SubGroupPolicy, ...] = ()
 
     @classmethod
@@ -93,7 +94,7 @@ class VolcanoGroup:
         return cls(head, max(stated, needed), counts, _domain(spec), resources, only, queue, tuple(policies))
 
     def domains(self, pods: Sequence[WorkloadPod], matches: Matches) -> Iterator[SharedDomain]:
-        """Yields the domains that pods share: all pods of the group, and the pods of each subgroup."""
+        """Yields the domains that pods share: one for all pods of the group, and one for each subgroup."""
         if self.domain is not None:
             yield self.domain
         for i, policy in enumerate(self.policies):
@@ -109,12 +110,12 @@ class VolcanoGroup:
 
 
 def _domain(source: Source) -> SharedDomain | None:
-    """Returns the domain in networkTopology of a PodGroup or of a policy; None without one."""
+    """Returns the domain in networkTopology of a PodGroup or of a policy; None if it has none."""
     network = source.at("networkTopology")
     if not network.raw:
         return None
     layer, tier = network.text("highestTierName"), network.count("highestTierAllowed", 1)
-    # an invalid mode may have been meant as hard
+    # an invalid mode counts as hard, because it may have been meant so
     return SharedDomain(layer=layer, tier=tier, must=network.word("mode", "hard", "soft") != "soft")
 
 
@@ -127,10 +128,10 @@ def group_of_pod(pod: Pod) -> str:
 def volcano_gangs(
     key: str, group: VolcanoGroup | None, members: Collection[WorkloadPod], matches: Matches
 ) -> Iterator[WorkloadGang]:
-    """Yields the gangs of a PodGroup of Volcano: one for each task, or one without tasks.
+    """Yields the gangs of a PodGroup of Volcano: one for each task, or a single one if it has no tasks.
 
-    key: `namespace/name` of the group; group: None if it does not exist; members: pods that name it; matches: returns
-    whether a selector matches labels.
+    key: `namespace/name` of the group. group: None if it does not exist. members: pods that name it. matches: returns
+    True if a selector matches labels.
     """
     namespace, _, name = key.partition("/")
     pods = by_age(one for one in members if not one.failed)
@@ -168,7 +169,7 @@ def volcano_gangs(
     left, resources = group.min_member - sum(group.tasks.values()), group.resources
     for task in sorted(by_task, key=natural_key):
         found, least = by_task[task], group.tasks.get(task, 0)
-        # members that the group needs above the minimums of its tasks are assigned to tasks in natural order
+        # if the group needs more members than the minimums of its tasks, the rest is assigned to tasks in natural order
         there = sum(one.alive and (one.bound or one.is_placeable) for one in found)
         more = max(0, min(left, there - least))
         left -= more

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Derives the gangs of one run of a workload, such as a Job or one restart of a JobSet: one gang for each role.
 
-`Derivation` decides once whether the pods are a gang, and with which minimums; the result is valid until a manifest
-changes. `gangs` then counts the pods, after each change of a pod. Names may repeat: `gang_names.py` makes them unique.
+`Derivation` decides whether the pods are a gang, and with which minimums. This is computed once, and stays valid until
+a manifest changes. `gangs` then counts the pods, after each change of a pod. Names may repeat; `gang_names.py` makes
+them unique.
 
 Sources: workloads.md 2 to 5.
 """
@@ -46,63 +47,65 @@ class WorkloadGang:
     origin: str
     """Text for messages: why the pods are a gang, such as `8 members of Job train`."""
     meta: ObjectMeta
-    """Annotations that apply to the gang; if an annotation is set in several places, the value nearest to the pod."""
+    """Annotations that apply to the gang. If an annotation is set in several places, the value nearest to the pod
+    counts."""
     fault: str = ""
     title: Head | None = None
-    """The topmost object of a kind with pods that may be gangs; None for no such object."""
+    """The topmost object of a kind from which gangs may be derived; None if there is none."""
     maker: str = ""
-    """`Job train`: the object with the controller that creates the pods."""
+    """Kind and name of the object of which the controller creates the pods, such as `Job train`."""
     role: str = ""
     run: tuple[str, ...] = ()
     is_planned_alone: bool = False
-    """True if the gang is planned without the other roles: they have bound pods, and this gang has none yet and too
-    few members, or a fault."""
+    """True if the gang is planned without the other roles. That is so if the other roles have bound pods, and this gang
+    has no bound pod and too few members, or has a fault."""
     succeeded: bool = False
-    """True if a member has Succeeded, also if only the status of its controller shows it."""
+    """True if a member has Succeeded, even if only the status of its controller shows it."""
     is_planned_jointly: bool = True
     """True if the gang is planned together with the other roles of its run."""
     is_default: bool = False
-    """True for a Job that is a gang by default: no setting requests one."""
+    """True for a Job that is a gang by default, without a setting that requests it."""
     doubts: tuple[str, ...] = ()
-    """Warnings for the owner: settings that have no effect, or another effect than their author may expect."""
+    """Warnings for the owner: settings that have no effect, or not the effect that their author may expect."""
     foreign_pods: tuple[str, ...] = ()
     """Bound pods of the run that another scheduler has placed."""
     has_lost_members: bool = False
-    """True if fewer members are bound or Succeeded than were bound together (workloads.md 5.6)."""
+    """True if fewer members are bound or Succeeded now than were bound together (workloads.md 5.6)."""
     failed_since: float | None = None
-    """Time of the loss in seconds since the epoch; None if no failed pod states it."""
+    """Time at which members were lost, in seconds since the epoch; None if no failed pod states it."""
     source: str = "workload"
     """Where the gang comes from: `workload`, `labels`, `kueue` or `volcano`."""
     is_awaited: bool = False
-    """True if the owner of the pods is expected to be observed soon."""
+    """True if the owner of the pods is unknown, but expected to be observed soon."""
     steps: tuple[tuple[str, int, str], ...] = ()
-    """(role, number of pods, condition that the controller waits for) of roles in the run that are created later."""
+    """(role, number of pods, condition for which the controller waits) of roles of the run that are created later."""
     halted: str = ""
-    """`Job train is suspended`: the reason why the controller will delete its pending pods; empty for none."""
+    """Why the controller will delete the pending pods, such as `Job train is suspended`; empty for none."""
     missing: bool = False
     """True if the object that the pods name does not exist."""
     total_minimum: tuple[str, int] | None = None
-    """(PodGroup, number of members) that the gangs of all its tasks must reach in sum; None if only `min_member`
+    """(PodGroup, number of members) that the gangs of all tasks must reach together; None if only `min_member`
     applies."""
     minimum_setting: MinimumSetting | None = None
-    """Where `min_member` is or may be set; None if no setting of the workload changes it in a known way."""
+    """The setting that states `min_member`, or could; None if changing a setting of the workload has no known
+    effect."""
     domains: tuple[SharedDomain, ...] = ()
     hard_keys: tuple[str, ...] = ()
-    """Node labels of which all pods share one value, from spec.scheduling of the Job. Only for pods that name no
-    PodGroup."""
+    """Keys of node labels of which all pods share one value, from spec.scheduling of the Job. Only for pods that name
+    no PodGroup."""
     one_victim: bool = False
     """True if spec.scheduling of the Job requires that all pods are evicted together. Only for pods that name no
     PodGroup."""
     outgoing: tuple[str, ...] = ()
-    """Keys of bound pods of older ReplicaSets, which a rollout replaces, in natural order."""
+    """Keys of bound pods of older ReplicaSets, which a rollout replaces; in natural order."""
     superseded: tuple[str, ...] = ()
-    """Keys of pending pods of older ReplicaSets, in natural order."""
+    """Keys of pending pods of older ReplicaSets; in natural order."""
     resources: Mapping[str, Any] = field(default_factory=dict)
     """Resources that must be free before any member starts (minResources)."""
 
     @property
     def by_workload(self) -> bool:
-        """True if the size of the gang follows the number of pods that a controller keeps alive."""
+        """True if the number of members follows the number of pods that a controller keeps alive."""
         return self.source != "volcano"
 
     @property
@@ -111,14 +114,15 @@ class WorkloadGang:
 
 
 def _meta(run: WorkloadRun, role: Role) -> ObjectMeta:
-    """Returns the annotations that apply to a role; of each annotation the nearest value."""
+    """Returns the annotations that apply to a role. Of an annotation in several places, the nearest value counts."""
     nearest = [*run.own_notes(role), *run.notes, role.deadline]
     notes = {key: text for one in reversed(nearest) for key, text in one.items()}
     return ObjectMeta(namespace=run.workload.head.namespace, name=run.workload.head.name, annotations=notes)
 
 
 def _requests_gang(said: Mapping[str, str]) -> bool:
-    """Returns whether annotations request a gang (workloads.md 3). An unreadable topology wish counts as a request."""
+    """Returns True if annotations request a gang (workloads.md 3). An unreadable topology annotation counts as a
+    request."""
     if said.get(keys.GANG_AUTO) == "on" or (keys.GANG_MIN in said and keys.GANG_NAME not in said):
         return True
     text = said.get(keys.GANG_TOPOLOGY, said.get(keys.GANG_TOPOLOGY_ALIAS))
@@ -132,12 +136,12 @@ def _requests_gang(said: Mapping[str, str]) -> bool:
 
 
 class Derivation:
-    """Derives the gangs of one run; reads the manifests once, until they change."""
+    """Derives the gangs of one run. The manifests are read once, and again after they change."""
 
     def __init__(
         self, run: WorkloadRun, config: Gangs, schedulers: Container[str], naming_roles: Container[str]
     ) -> None:
-        """schedulers: names of this scheduler; naming_roles: roles with pods that name a gang themselves."""
+        """schedulers: names of this scheduler. naming_roles: roles of which the pods name a gang themselves."""
         self.run, self.top, self._seen = run, run.lineage.top, self._pod_properties(run, naming_roles)
         self._workload, head = run.workload, run.workload.head
         every = run.roles  # all roles of the run
@@ -153,7 +157,8 @@ class Derivation:
             if self._metas[role.name].annotations.get(keys.GANG_AUTO) != "off"
             and (run.members.get(role.name) or role.name not in naming_roles)
         ]
-        # three ways to request a gang: a minimum of another scheduler, our annotations, the Job's scheduling policy
+        # three ways to request a gang: a minimum for another scheduler, koordpy's annotations, the Job's scheduling
+        # policy
         said = [self._metas[role.name].annotations for role in self._roles]
         speaking = [*run.notes, *run.oldest.values(), *(role.template.annotations for role in every)]
         self._asked = any(totals_of_others(run.workload, speaking)) or any(map(_requests_gang, said))
@@ -165,7 +170,7 @@ class Derivation:
         of_kinds = {head.kind, self.top.kind} <= {*config.kinds, *ROLLED}
         of_kinds = of_kinds and config.auto_of(head.namespace) == "workloads"
         self._is_read = bool(self._roles) and (self._by_labels or of_kinds) and run.workload.policy != "basic"
-        # an unreadable value makes a gang too, because the gang then reports the fault and blocks the pods
+        # an unreadable value makes a gang, too: the gang then reports the fault and blocks the pods
         odd = any(one.get(keys.GANG_AUTO, "off") not in ("on", "off") for one in said)
         one = run.workload.counted and sum(role.number for role in every) <= 1  # the spec makes a single pod
         self.is_gang = self._is_read and (self._asked or odd or (run.workload.by_default and not one))
@@ -173,8 +178,10 @@ class Derivation:
 
     @staticmethod
     def _pod_properties(run: WorkloadRun, naming_roles: Container[str]) -> object:
-        """Returns a value that differs if the derivation is to be repeated for other pods; None: it is to be repeated
-        after every change, because a role without a template is read from its pods."""
+        """Returns a value of the pods on which the derivation depends: if it changes, the derivation must be repeated.
+
+        None: it must be repeated after every change, because a role without a template is read from its pods.
+        """
         roles = run.roles
         if not all(role.template.raw for role in roles):
             return None
@@ -183,14 +190,14 @@ class Derivation:
         return list(run.members), silent, list(totals_of_others(run.workload, run.oldest.values())), templates
 
     def holds(self, run: WorkloadRun, naming_roles: Container[str]) -> bool:
-        """Returns whether the derivation is still valid for the run as it is now."""
+        """Returns True if the derivation is still valid for the present state of the run."""
         before, now = self.run.chain, run.chain
         if len(now) != len(before) or any(map(is_not, before, now)) or self.run.lineage.missing != run.lineage.missing:
             return False
         return self._seen is not None and self._seen == self._pod_properties(run, naming_roles)
 
     def _is_served(self, role: Role, schedulers: Container[str]) -> bool:
-        """Returns whether this scheduler places a role: the template decides, or the pods of a role without one."""
+        """Returns True if this scheduler places a role: by the role's template, or without one by its pods."""
         if role.template.raw:
             return self.run.templates(role)[0].scheduler in schedulers
         pods = self.run.members.get(role.name, ())
@@ -198,7 +205,7 @@ class Derivation:
 
     @cached_property
     def _unread(self) -> tuple[str, ...]:
-        """Warnings about settings without effect, on the topmost object that is read."""
+        """Warnings about settings without effect on the topmost object that is read."""
         top = next((one for one in reversed(self.run.chain) if one.is_kind), self._workload)
         templates = self._workload.templates()
         if self._workload.sets:
@@ -206,8 +213,10 @@ class Derivation:
         return tuple(some(unread_of(top.head, templates)))
 
     def gangs(self, run: WorkloadRun) -> Iterator[WorkloadGang]:
-        """Yields one gang for each role with pods or wanted pods. Names may repeat those of other runs. If the run is
-        no gang, yields only groups of surplus pods, which the controller will delete."""
+        """Yields one gang for each role that has pods or wants pods. Names may repeat those of other runs.
+
+        If the run is not a gang, yields only groups of surplus pods, which the controller will delete.
+        """
         if not self._is_read:
             return
         self.run, self._live_counts = run, live_counts(run)
@@ -245,15 +254,18 @@ class Derivation:
     def _beyond(
         self, role: Role, members: Sequence[WorkloadPod], parts: Sequence[tuple[JobPart, int]]
     ) -> list[tuple[Head, int, tuple[str, ...]]]:
-        """Returns (controller, number that it wants, pending pods above this number: those of the last indexes). The
-        controller will delete these pods. Each ReplicaSet of a Deployment has its own number; other workloads have one
-        for the role."""
+        """Returns (controller, number of pods that it wants, pending pods above this number) for each controller.
+
+        The pods with the last indexes are above the number; the controller will delete them. Each ReplicaSet of a
+        Deployment has its own number; any other workload has one number for the role.
+        """
         found: list[tuple[Head, int, tuple[str, ...]]] = []
-        # each branch checks that the counted object controls the pods, because else the number is of another object
+        # each branch checks that the object with the number controls the pods; otherwise the number is of another
+        # object
         if self._workload.sets:
             numbers = {part.key: number for part, number in parts}
             for head in self._workload.sets:
-                own = [one for one in members if one.seat.part == head.name]
+                own = [one for one in members if one.position.part == head.name]
                 makers = {one.pod.metadata.controller for one in own} - {None}
                 if all(maker is not None and maker.name == head.name for maker in makers):
                     found.append((head, numbers[head.name], surplus_pods(role, own, numbers[head.name])))
@@ -274,9 +286,12 @@ class Derivation:
         )
 
     def _gang(self, role: Role, members: Sequence[WorkloadPod], wanted: int, own: int, *, runs: bool) -> WorkloadGang:
-        """Returns the gang of a role. wanted: pods that the controller keeps alive; own: default minimum of the kind;
-        runs: True if a pod of the run is bound."""
-        workload, head, group = self._workload, self.run.head, self.run.seat.group
+        """Returns the gang of a role.
+
+        wanted: number of pods that the controller keeps alive. own: default minimum of the kind. runs: True if a pod of
+        the run is bound.
+        """
+        workload, head, group = self._workload, self.run.head, self.run.position.group
         said = self._minima[role.name]  # the minimum by settings
         least, by, fault = own, "", said.fault
         if said.number is not None and not said.fault:
@@ -287,8 +302,9 @@ class Derivation:
         notes = self._metas[role.name].annotations
         if (auto := notes.get(keys.GANG_AUTO, "on")) not in ("on", "off"):
             fault = f"annotation {keys.GANG_AUTO} cannot be read: {literal(auto)} is neither on nor off"
-        held = {one.seat.index for one in members if one.bound} - {None}  # indexes with a failed pod that was replaced
-        failed = [one for one in self.run.members.get(role.name, ()) if one.failed and one.seat.index not in held]
+        # held: indexes of bound pods; a failed pod with such an index was replaced
+        held = {one.position.index for one in members if one.bound} - {None}
+        failed = [one for one in self.run.members.get(role.name, ()) if one.failed and one.position.index not in held]
         there = [one for one in members if one.alive and (one.bound or one.is_placeable)]  # that run or may be placed
         bound = any(one.bound for one in there)
         older = self._of_older_sets(role, members)
@@ -306,7 +322,7 @@ class Derivation:
             maker=str(self.top),
             source=workload.origin,
             role=named,
-            run=(workload.head.uid, group, self.run.seat.run),
+            run=(workload.head.uid, group, self.run.position.run),
             is_planned_alone=runs and not bound and (len(there) < least or bool(fault)),
             succeeded=any(one.succeeded for one in members) or any(part.succeeded for part in role.parts),
             is_planned_jointly=wanted > 0,
@@ -330,11 +346,11 @@ class Derivation:
             return []
         newest = self.run.templates(role)[0]
         sets = {part.key for part in role.parts if role.template_of(part) is not newest}
-        return sorted((one for one in members if one.seat.part in sets), key=lambda one: natural_key(one.key))
+        return sorted((one for one in members if one.position.part in sets), key=lambda one: natural_key(one.key))
 
     def _halted(self, role: Role) -> str:
         """Returns why no pods of a role are wanted: its workload or all its Jobs are suspended or finished. Empty if
-        neither applies."""
+        neither is so."""
         if not self.run.is_present:
             return ""
         notes = {self._workload.note} if self._workload.note else {part.note for part in role.parts}
@@ -343,29 +359,29 @@ class Derivation:
 
     def _origin(self, role: Role, wanted: int, named: str) -> str:
         text = f"{count_noun(wanted, 'member')} {self._workload.said or f'of {self._controllers(role)}'}"
-        if self.run.seat.group:
-            text += f", group {self.run.seat.group}"
+        if self.run.position.group:
+            text += f", group {self.run.position.group}"
         if named:
             text += f", role {role.name}"
         return f"{text} ({role.detail})" if role.detail else text
 
     def _controllers(self, role: Role) -> str:
-        """Returns a text for the objects that create the members: one workload, or several ReplicaSets of a rollout."""
+        """Returns a text on the objects that create the members: one workload, or several ReplicaSets of a rollout."""
         owner = self._workload.head.owner
         if owner is None or sum(part.number > 0 for part in role.parts) < 2 or not self._workload.sets:
             return str(self.top)
         return f"{self._workload.head.kind}s of {owner.kind} {owner.name}"
 
     def _has_lost(self, one: WorkloadPod) -> bool:
-        """Returns whether fewer members are bound or Succeeded than were bound together with this pod."""
+        """Returns True if fewer members are bound or Succeeded now than were bound together with this pod."""
         said = one.pod.metadata.annotations
         number = index_of(said.get(keys.BIND_MEMBER_COUNT, "")) or 0
         if self._workload.sets:  # a rollout takes pods from a ReplicaSet: these pods are not lost
-            number = min(number, self._wanted_by_set.get(one.seat.part, 0))
+            number = min(number, self._wanted_by_set.get(one.position.part, 0))
         return one.bound and self._live_counts[said.get(keys.BIND_GROUP_ID, "")] < number
 
 
 def renamed(gang: WorkloadGang, suffix: str) -> WorkloadGang:
-    """Returns the gang with a suffix on its name, before the role."""
+    """Returns the gang with a suffix on its name; the suffix is before the role."""
     name, colon, role = gang.name.partition(":")
     return replace(gang, name=f"{name}{suffix}{colon}{role}")

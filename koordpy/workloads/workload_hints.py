@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about labels and annotations of a workload that have no effect there: the key is misspelt, or belongs on the
-pod template. A warning says where to set the key; it never blocks pods.
+"""Warnings about labels and annotations of a workload that have no effect on the workload's object.
 
-Source: workloads.md 3 and 4.
+The key is misspelt, or belongs on the pod template. A warning says where to set the key; it never blocks pods. Source:
+workloads.md 3 and 4.
 """
 
 from collections.abc import Collection, Iterator
@@ -17,7 +17,8 @@ from koordpy.workloads.workload_model import Template
 
 
 def unread_of(head: Head, templates: Collection[Template]) -> Iterator[str]:
-    """Yields a warning for each label or annotation of a workload that has no effect. templates: its pod templates."""
+    """Yields a warning for each label or annotation of a workload without effect. templates: the workload's pod
+    templates."""
     yield from forgotten_annotations(head.annotations_given)
     misplaced = [key for key in head.labels if place_of(key) == LABEL]
     for key in misplaced:
@@ -32,7 +33,7 @@ def unread_of(head: Head, templates: Collection[Template]) -> Iterator[str]:
 
 
 def _asking(head: Head, templates: Collection[Template]) -> Iterator[str]:
-    """Yields warnings about annotations that make a gang of other kinds, but not of a Deployment or ReplicaSet."""
+    """Yields warnings about annotations that make a gang of workloads of other kinds, but not of Deployments."""
     instead = f"does not make a gang of a {head.kind}: annotation {keys.GANG_MIN} on its pod template does"
     if any(one.get(keys.GANG_AUTO) == "on" for one in (head.annotations, *(one.annotations for one in templates))):
         yield f'annotation {keys.GANG_AUTO} "on" {instead}'

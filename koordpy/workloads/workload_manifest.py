@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads single fields of the manifest of a workload, such as a Job. The manifest is not trusted, because it may come
-from a file or from a CRD without a schema: a value of the wrong type is recorded as a fault and read as absent.
+"""Reads single fields from the manifest of a workload, such as a Job.
 
-`Source` is one mapping of the manifest with its path. Readers in `kinds` walk a manifest with it.
+The manifest is not trusted, because it may come from a file, or from a CRD without a schema. A value of the wrong type
+is recorded as a fault, and treated as absent. `Source` is one mapping of the manifest with its path; the readers in
+`kinds` use it to go through a manifest.
 
 Sources: workloads.md 4 and 10.6.
 """
@@ -20,14 +21,16 @@ T = TypeVar("T")
 
 
 class ReadFields:
-    """Fields that a reader knows, and values that an API server would reject, of one manifest. Only collected if pods
-    are created from the manifest offline (`simulate`), to warn about unknown fields."""
+    """The fields of one manifest that a reader knows, and the values that an API server would reject.
+
+    Collected only if pods are created from the manifest offline (`simulate`), for warnings about unknown fields.
+    """
 
     def __init__(self) -> None:
         self.names: dict[str, tuple[Mapping[str, Any], set[str]]] = {}
         """Path of a mapping -> (the mapping, names of its known fields)."""
         self.refused: dict[Fault, None] = {}
-        """Values that an API server would reject."""
+        """Values that an API server would reject, as faults."""
 
     def know(self, path: str, raw: Mapping[str, Any], *names: str) -> None:
         """Records the names of known fields of the mapping at a path."""
@@ -44,13 +47,15 @@ class Source:
     faults: list[Fault] = field(default_factory=list)
     """Faults of the whole manifest: all its parts share the list."""
     read_fields: ReadFields | None = None
-    """Known fields and rejected values of the whole manifest; None if no pods are created from it."""
+    """Known fields and rejected values of the whole manifest; None if no pods are created from the manifest."""
     spec_path: str = "spec"
-    """Path of the object's spec; longer for an object inside the manifest of another one that creates it."""
+    """Path of the object's spec. It is longer for an object that is defined inside another object's manifest."""
 
     def _typed(self, name: str, kind: type[T], said: str) -> T | None:
-        """Returns the value of a field; None if it is absent, or has another type, which is recorded as a fault. A
-        boolean is no number. said: the expected type in the text of the fault."""
+        """Returns the value of a field; None if it is absent or has another type, which is then recorded as a fault.
+
+        A boolean does not count as a number. said: the expected type, for the text of the fault.
+        """
         self.knows(name)
         value = self.raw.get(name)
         if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
@@ -59,7 +64,7 @@ class Source:
         return None
 
     def knows(self, *names: str) -> None:
-        """Records fields as known, also those that are not read."""
+        """Records fields as known, including fields that are not read."""
         if self.read_fields is not None:
             self.read_fields.know(self.path, self.raw, *names)
 
@@ -70,18 +75,18 @@ class Source:
         return self.spec_path if name == "spec" else name
 
     def fault(self, name: str, text: str) -> None:
-        """Records a fault of a field, unless it is recorded already or the manifest has `FAULTS` faults."""
+        """Records a fault of a field, unless it was recorded before, or the manifest has `FAULTS` faults already."""
         fault = Fault(self.where(name), text)
         if len(self.faults) < FAULTS and fault not in self.faults:
             self.faults.append(fault)
 
     def has(self, name: str) -> bool:
-        """Returns whether a field is present and not null."""
+        """Returns True if a field is present and not null."""
         self.knows(name)
         return self.raw.get(name) is not None
 
     def at(self, *names: str) -> "Source":
-        """Returns the mapping at a path; an empty one if absent."""
+        """Returns the mapping at a path; an empty mapping if it is absent."""
         found = self
         for name in names:
             inner: Mapping[str, Any] = found._typed(name, dict, "a mapping") or {}
@@ -89,7 +94,7 @@ class Source:
         return found
 
     def list(self, name: str) -> "list[Source]":
-        """Returns the mappings of a list; empty if absent."""
+        """Returns the mappings in a list; empty if the list is absent."""
         found = []
         for i, item in enumerate(self._typed(name, list, "a list") or ()):
             if isinstance(item, dict):
@@ -116,8 +121,10 @@ class Source:
         return self._typed(name, str, "a string") or default
 
     def word(self, name: str, *words: str) -> str:
-        """Returns a field with a fixed set of words; the first word if absent. A word outside the set is returned too,
-        and recorded as a value that an API server would reject."""
+        """Returns a field that must have one of some words; the first word if it is absent.
+
+        Any other word is also returned, and recorded as a value that an API server would reject.
+        """
         found = self.text(name, words[0])
         if found not in words and self.read_fields is not None:
             text = f"{literal(found)} is none of {', '.join(words)}: the API server would reject it"
@@ -125,7 +132,7 @@ class Source:
         return found
 
     def flag(self, name: str) -> bool:
-        """Returns whether a boolean field is true; a value of another type is recorded as a fault."""
+        """Returns True if a boolean field is true. A value of another type is recorded as a fault."""
         self.knows(name)
         value = self.raw.get(name)
         if value is not None and not isinstance(value, bool):
@@ -138,13 +145,15 @@ class Source:
         return tuple(one for i, one in enumerate(given) if self._is_text(f"{name}[{i}]", one))
 
     def strings(self, name: str) -> dict[str, str]:
-        """Returns a mapping of strings, such as labels or annotations. Values of another type are left out and recorded
-        as faults."""
+        """Returns a mapping of strings, such as labels or annotations.
+
+        Values of another type are left out and recorded as faults.
+        """
         given = [(str(key), one) for key, one in self.at(name).raw.items() if one is not None]
         return {key: one for key, one in given if self._is_text(key_path(name, key), one)}
 
     def _is_text(self, name: str, value: Any) -> bool:
-        """Returns whether a value is a string; otherwise records a fault."""
+        """Returns True if a value is a string; otherwise records a fault."""
         if not isinstance(value, str):
             self.fault(name, f"must be a string, not {shown(value)}")
         return isinstance(value, str)
@@ -152,25 +161,25 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Identity and metadata of a workload."""
+    """Identity and metadata of a workload, or of any other object."""
 
     api_version: str
     kind: str
     namespace: str
     name: str
     uid: str
-    """uid in the manifest, or a generated one."""
+    """uid in the manifest, or a generated uid."""
     created: str = ""
     """creationTimestamp as text; empty if the manifest has none."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     annotations_given: int = 0
-    """Number of annotations of the object. Above the limit `ANNOTATIONS`, `annotations` has only those that koordpy
-    reads."""
+    """Number of annotations of the object. If it is above the limit `ANNOTATIONS`, `annotations` has only those that
+    koordpy reads."""
     owner: OwnerReference | None = None
-    """The controlling owner; None for none."""
+    """The controlling owner; None if there is none."""
     has_uid: bool = True
-    """False if `uid` is a generated one."""
+    """False if `uid` is generated."""
 
     @property
     def key(self) -> str:
@@ -183,7 +192,7 @@ class Head:
 
     @property
     def reference(self) -> OwnerReference:
-        """The ownerReference to this object in objects that it controls."""
+        """The ownerReference that objects have which this object controls."""
         return controlling(self.api_version, self.kind, self.name, self.uid)
 
 
@@ -193,8 +202,9 @@ def controlling(api_version: str, kind: str, name: str, uid: str) -> OwnerRefere
 
 
 def head_of(source: Source, *, uid: str = "", created: str = "", annotations_given: int = 0) -> Head:
-    """Reads the identity and metadata of an object. uid, created: defaults if the manifest has none; annotations_given:
-    number of annotations of the object if the source has fewer; 0: all are in the source.
+    """Reads the identity and metadata of an object. uid, created: used if the manifest has none.
+
+    annotations_given: number of annotations of the object if the source has fewer; 0 if all are in the source.
     """
     meta = source.at("metadata")
     notes = meta.strings("annotations")
@@ -216,10 +226,11 @@ def head_of(source: Source, *, uid: str = "", created: str = "", annotations_giv
 
 
 def can_make(spec: Source, name: str, number: int, parts: int = 0, of: str = "") -> bool:
-    """Returns whether a workload creates at most the supported number of pods, and of parts (Jobs, groups).
+    """Returns True if a workload creates at most the supported number of pods, and of parts (Jobs, groups).
 
-    Otherwise the manifest is refused, because it would fill the memory. If pods are created from it, a fault of the
-    field is recorded. Otherwise `UnreadableError` is raised. name: the field; of: plural of the parts in the text.
+    Otherwise the manifest is rejected, because it would fill the memory: a fault of the field is recorded if pods are
+    created from the manifest, else `UnreadableError` is raised. name: the field. of: plural noun of the parts, for the
+    text.
     """
     if number > WORKLOAD_PODS:
         text = f"makes {number} pods, {WORKLOAD_PODS} at most"
@@ -234,19 +245,19 @@ def can_make(spec: Source, name: str, number: int, parts: int = 0, of: str = "")
 
 
 def index_in(meta: ObjectMeta, key: str) -> int | None:
-    """Returns the number in a label, or in an annotation, of a pod; None for none."""
+    """Returns the number in a label, else in an annotation, of a pod; None if there is none."""
     return index_of(meta.labels.get(key) or meta.annotations.get(key, ""))
 
 
 def conditions(source: Source, *types: str) -> bool:
-    """Returns whether the status has a condition of one of the types with status True."""
+    """Returns True if the status has a condition of one of the types with the status True."""
     listed = source.at("status").list("conditions")
     return any(one.text("type") in types and one.text("status") == "True" for one in listed)
 
 
 def note_of(source: Source, complete: str, where: Source) -> str:
-    """Returns `suspended`, `finished` or an empty string. complete: type of the condition for success; where: object
-    with the field suspend.
+    """Returns `suspended`, `finished` or an empty string. complete: type of the condition for success. where: the
+    mapping with the field suspend.
     """
     if conditions(source, complete, "Failed"):
         return "finished"

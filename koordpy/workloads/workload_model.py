@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model of a workload, such as a Job, JobSet or RayCluster: its roles, and the pods that its controller creates.
 
-A reader in `kinds` fills a `Workload` from a manifest. A `Role` has equal pods, such as workers; a `JobPart` is the
-share of a role that one controller counts; a `Slot` is one pod to create. `JobPart.wanted` returns how many pods the
-controller keeps alive now. The model does not plan and does not know nodes.
+A reader in `kinds` fills a `Workload` from a manifest. A `Role` has equal pods, such as workers. A `JobPart` is the
+part of a role that one controller counts. A `Slot` is one pod to create. `JobPart.wanted` returns how many pods the
+controller keeps alive now. The model must not plan, and must not know nodes.
 
 Source: workloads.md sections 1, 4, 5 and 6.
 """
@@ -24,20 +24,20 @@ from koordpy.decoding.strict_decoding import decode
 from koordpy.workloads.workload_manifest import Head, ReadFields, Source, index_in
 
 REQUIRED = "required"
-"""Text of the fault of a mandatory field that is absent."""
+"""Text of the fault if a mandatory field is absent."""
 
 
 class Filling(Enum):
-    """How an existing pod is matched with a slot, so that it is not created again offline (workloads.md 10.3)."""
+    """How an existing pod is matched with a slot, so that the pod is not created again offline (workloads.md 10.3)."""
 
     INDEX = auto()
-    """The slot of the pod's completion index."""
+    """A pod fills the slot with its completion index."""
     NAME = auto()
-    """The slot with the pod's name."""
+    """A pod fills the slot with its name."""
     NODE = auto()
-    """The slot of the pod's node."""
+    """A pod fills the slot of its node."""
     COUNT = auto()
-    """Any slot: only the number of pods matters."""
+    """A pod fills any slot: only the number of pods matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class Template:
     """A pod template and its path in the manifest."""
 
     raw: Mapping[str, Any]
-    """The mapping in the manifest; empty if there is no readable manifest."""
+    """The mapping in the manifest; empty if no readable manifest exists."""
     path: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     scheduler: str
     pod: Pod | None = None
-    """Pod from which pods are created offline; None if no pods are created, or the template cannot be read."""
+    """The pod from which pods are created offline; None if no pods are created, or if the template cannot be read."""
 
     @classmethod
     def read(cls, source: Source) -> "Template":
@@ -77,21 +77,21 @@ def _pod_of(source: Source, asked: ReadFields) -> Pod | None:
 
 
 NO_TEMPLATE = Template({}, "", {}, {}, "")
-"""Template of roles without a readable manifest; labels and annotations of the pods are used instead."""
+"""Template of a role without a readable manifest; the labels and annotations of its pods are used instead."""
 
 
 class SlotClaim(Struct, frozen=True):
-    """A PersistentVolumeClaim that is created with a pod, unless it exists."""
+    """A PersistentVolumeClaim that is created together with a pod, unless it exists."""
 
     volume: str
-    """Name of the pod's volume that refers to the claim."""
+    """Name of the volume in the pod that refers to the claim."""
     name: str
     template: PersistentVolumeClaim
     """The claim without its name and namespace."""
 
 
 def claim_templates(source: Source, name: str) -> tuple[PersistentVolumeClaim, ...]:
-    """Returns the PersistentVolumeClaims in a list of templates and records their faults. Empty if no pods are created
+    """Returns the PersistentVolumeClaims in a list of templates, and records their faults. Empty if no pods are created
     from the manifest."""
     found = []
     for one in source.list(name) if source.read_fields is not None else ():
@@ -112,56 +112,56 @@ def own_claims(templates: Sequence[PersistentVolumeClaim], pod: str) -> tuple[Sl
 
 
 class Slot(Struct, frozen=True):
-    """A pod that the controller of a workload creates."""
+    """A pod that the controller of a workload creates, with its changes to the pod template."""
 
     name: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str] = {}
     exclusive_domain: tuple[str, str, str, bool] | None = None
-    """(node label, pod label, value of the pod label, True for all namespaces): the pods with this value have a domain
-    of the node label to themselves (exclusive-topology)."""
+    """(node label, pod label, value of the pod label, True for all namespaces): pods with this value have a domain of
+    the node label alone (exclusive-topology). None for none."""
     follows: str = ""
-    """Node label in which the pod has the value of the leader's node; empty for none."""
+    """Key of a node label: the pod must be on a node with the same value as the leader's node. Empty for none."""
     node: str = ""
-    """The node on which a DaemonSet creates the pod; empty for other kinds."""
+    """The node for which a DaemonSet creates the pod; empty for other kinds."""
     claims: tuple[SlotClaim, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobPart:
-    """Pods of a role that one controller counts, such as one Job of a JobSet. Most roles have one part."""
+    """The pods of a role that one controller counts, such as one Job of a JobSet. Most roles have one part."""
 
     number: int
     """Number of pods in the spec."""
     slot: Callable[[int], Slot] | None = None
-    """Returns the pod to create for an index; None if the workload's manifest does not create the pods."""
+    """Returns the pod to create for an index; None if the manifest of the workload does not create pods."""
     span: range | None = None
-    """Indexes of all pods that may be created, in order; None: 0 to `number` - 1."""
+    """Indexes of all pods that may be created, in order; None for 0 to `number` - 1."""
     key: str = ""
     """Distinguishes the part from other parts of its role."""
     owner: OwnerReference | None = None
-    """The object that controls the pods if it is not the workload: a Job of a JobSet."""
+    """The object that controls the pods if this is not the workload, such as a Job of a JobSet; else None."""
     template: Template | None = None
-    """Template of the part if the parts of its role differ; None: that of the role."""
+    """Template of this part if the parts of a role differ; None if the role's template applies."""
     filling: Filling = Filling.NAME
     """How existing pods are matched with the slots."""
     total: int | None = None
-    """Number of pods that must Succeed: completions less failed indexes, or each replica once. At most this number of
-    pods runs at one time. None: `number` pods are wanted, whatever pods have Succeeded."""
+    """Number of pods that must Succeed, and the maximum that runs at one time: completions less failed indexes, or once
+    for each replica. None: `number` pods are wanted, however many have Succeeded."""
     queue: bool = False
     """True for a Job without completions: once a pod has Succeeded, only the pods that are alive are wanted."""
     succeeded: int = 0
-    """Number of Succeeded pods in the status."""
+    """Number of Succeeded pods according to the status."""
     closed: Set[int] = frozenset()
-    """Indexes in the status that are Failed or Succeeded."""
+    """Indexes that are Failed or Succeeded according to the status."""
     completed: Set[int] = frozenset()
-    """Indexes in the status that have Succeeded."""
+    """Indexes that have Succeeded according to the status."""
     ended_at: float = 0.0
-    """Time in the status at which all pods had Succeeded, in seconds since the epoch; 0 if not complete or unknown."""
+    """Time at which all pods had Succeeded, in seconds since the epoch; 0 if not complete or unknown."""
     over: bool = False
-    """True if the controller is suspended or finished: no pods are wanted."""
+    """True if the controller is suspended or has finished, so that no pods are wanted."""
     independent: bool = False
-    """True if the pods do not need each other (workloads.md 5.2): the minimum is 1."""
+    """True if the pods do not need each other (workloads.md 5.2), so that the default minimum is 1."""
     note: str = ""
     """`suspended`, `finished`, or empty."""
 
@@ -171,16 +171,17 @@ class JobPart:
         return range(self.number) if self.span is None else self.span
 
     def slots(self, closed: Collection[int | None] = ()) -> Iterator[Slot]:
-        """Yields every pod that may be created, in order, except those of closed indexes."""
+        """Yields every pod that may be created, in order, except pods with closed indexes."""
         return (self.slot(i) for i in self.indexes if i not in closed) if self.slot is not None else iter(())
 
     def counts(self, index: int | None) -> bool:
-        """Returns whether a pod with this completion index counts. False only for an index that a Job no longer has."""
+        """Returns True if a pod with this completion index counts: always, except for an index that a Job no longer
+        has."""
         return self.filling is not Filling.INDEX or index is None or index < self.indexes.stop
 
     def wanted(self, succeeded: int, alive: int) -> int:
         """Returns how many pods the controller keeps alive now (workloads.md 5.1). succeeded, alive: numbers of
-        existing pods. The larger of `succeeded` and the status counts, because either may be outdated."""
+        existing pods. The larger of `succeeded` and the status's number counts, because either may be outdated."""
         if self.over:
             return 0
         done = max(self.succeeded, succeeded)
@@ -189,22 +190,22 @@ class JobPart:
         return self.number if self.total is None else max(0, min(self.number, self.total - done))
 
     def least(self, wanted: int) -> int:
-        """Returns how many of the wanted pods must start together if no minimum is set."""
+        """Returns how many of the wanted pods must start together if no setting states a minimum."""
         return min(1, wanted) if self.independent else wanted
 
 
 class Record(Struct, frozen=True):
-    """Pods that the status of a controller counts as Succeeded, also pods that no longer exist."""
+    """Pods that the status of a controller counts as Succeeded, including pods that no longer exist."""
 
     number: int = 0
     indexes: Set[int] = frozenset()
-    """Completion indexes that have Succeeded, of an Indexed Job."""
+    """Completion indexes that have Succeeded; only of an Indexed Job."""
     ended_at: float = 0.0
-    """Time of completion, in seconds since the epoch; 0 if not complete, or not in the status."""
+    """Time of completion, in seconds since the epoch; 0 if not complete, or not stated in the status."""
 
 
 NO_RECORD = Record()
-"""Record of a controller that counts nothing or is unknown."""
+"""Record of a controller that counts nothing, or that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,33 +214,33 @@ class StepCondition:
 
     role: str
     state: str
-    """Ready, Complete or scheduled."""
+    """`Ready`, `Complete` or `scheduled`."""
     text: str
-    """`role driver Ready`."""
+    """The condition in messages, such as `role driver Ready`."""
     met: bool = False
-    """True if the state is reached according to the status."""
+    """True if the status says that the state is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedDomain:
-    """A domain that pods of a run share: one value of a node label, or one domain of a layer."""
+    """A domain that certain pods of a run share: one value of a node label, or one domain of a layer."""
 
     label: str = ""
     layer: str = ""
-    """Name of the layer; empty if the layer is given by `tier`, or the domain by `label`."""
+    """Name of the layer; empty if `tier` states the layer, or `label` the domain."""
     tier: int = 0
-    """Number of the layer above the nodes, used if `layer` is empty."""
+    """Number of the layer, counted from the nodes upwards; used if `layer` is empty."""
     must: bool = True
-    """False if the domain is only preferred."""
+    """True if the domain is required, False if it is only preferred."""
     part: str = ""
-    """Equal for gangs that share one domain; empty if all gangs of the run share it."""
+    """Equal for gangs that share one domain; empty if all gangs of the run share the domain."""
     pods: frozenset[str] | None = None
     """Keys of the pods that share the domain; None for all pods of the gang."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
-    """Pods of a workload, or of one of its groups, with equal templates and one name."""
+    """Pods of a workload, or of one of its groups, that have equal templates and one name."""
 
     name: str
     parts: tuple[JobPart, ...]
@@ -248,17 +249,17 @@ class Role:
     """Number of the group of a LeaderWorkerSet; empty for other kinds."""
     after: tuple[StepCondition, ...] = ()
     above: Mapping[str, str] = field(default_factory=dict)
-    """Annotations of objects between the pod template and the workload, such as the Job template."""
+    """Annotations of objects between the pod template and the workload, such as those of the Job template."""
     deadline: Mapping[str, str] = field(default_factory=dict)
-    """The maximum runtime annotation that follows from the Job's activeDeadlineSeconds; an explicit annotation has
-    precedence."""
+    """The annotation for the maximum runtime that follows from the Job's activeDeadlineSeconds. An explicit annotation
+    has precedence."""
     least: int | None = None
-    """The smallest number of pods of an elastic role (minReplicas); None if the role is not elastic."""
+    """Minimum number of pods of an elastic role (minReplicas); None if the role is not elastic."""
     half_of: str | None = None
-    """Name of the role in the spec if that role was split, such as into leaders and followers; empty if the spec does
-    not name its roles; None if the role was not split."""
+    """Name of the role in the spec if that role was split, as into leaders and followers; empty if the spec does not
+    name its roles; None if the role was not split."""
     detail: str = ""
-    """Text for messages, such as `2 Jobs of 2`."""
+    """Detail for messages, such as `2 Jobs of 2`."""
     domains: tuple[SharedDomain, ...] = ()
 
     @property
@@ -268,7 +269,7 @@ class Role:
 
     @property
     def templates(self) -> tuple[Template, ...]:
-        """Templates of all parts, each once; at least one."""
+        """Templates of all parts, each once. There is at least one."""
         return tuple({id(one): one for one in map(self.template_of, self.parts)}.values()) or (self.template,)
 
     def template_of(self, part: JobPart) -> Template:
@@ -276,90 +277,91 @@ class Role:
         return part.template or self.template
 
 
-class PodSeat(Struct, frozen=True):
-    """The role, index, part and run of a pod in its workload."""
+class PodPosition(Struct, frozen=True):
+    """Position of a pod in its workload: role, rank index, part and run."""
 
     role: str
     index: int | None = None  # rank index in the workload; None if the pod has none
     part: str = ""  # `JobPart.key`
     group: str = ""  # `Role.group`
     run: str = ""
-    """Distinguishes the runs of one workload: restart-attempt or revision."""
+    """Distinguishes runs of one workload: the restart attempt, or the revision."""
 
 
-NOWHERE = PodSeat("")
-"""Seat of a pod without a known workload."""
+NOWHERE = PodPosition("")
+"""Position of a pod that has no known workload."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """An object that has pods, created by its controller directly or through other objects."""
+    """An object that has pods. Its controller creates them directly, or through other objects."""
 
     head: Head
     roles: tuple[Role, ...] = ()
     """Roles in the order of the spec; empty if the object creates another object, which creates the pods."""
-    seat: Callable[[Pod], PodSeat | None] | None = None
-    """Returns the seat of a pod below this workload, or None if the pod has none; None for objects without roles."""
+    position: Callable[[Pod], PodPosition | None] | None = None
+    """Returns the position of a pod below this workload; None if the pod does not belong to it. None for objects
+    without roles."""
     is_kind: bool = True
-    """True if pods of this kind may be a gang (workloads.md 4)."""
+    """True if gangs may be derived from this kind (workloads.md 4)."""
     by_default: bool = False
-    """True if the pods are a gang even if no annotation requests one."""
+    """True if the pods are a gang even without an annotation that requests it."""
     children: tuple[tuple[str, str], ...] = ()
-    """(kind, name) of the objects between the workload and its pods, as the controller creates them."""
+    """(kind, name) of each object between the workload and its pods; the controller creates these objects."""
     marks: tuple[tuple[str, str], ...] = ()
-    """(label, value): a pod without an owner belongs to the workload if it has one of these labels."""
+    """Pairs (label, value): a pod without an owner that has one of them belongs to the workload."""
     selector: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the pods that the workload adopts."""
+    """Labels by which the workload adopts pods."""
     run: str = ""
-    """The current run; pods without a run label belong to it."""
+    """The present run; pods without a run label belong to it."""
     members: Mapping[str, str] = field(default_factory=dict)
     """`namespace/name` of a pod that the manifest lists -> its role."""
     totals: tuple[tuple[str, Any], ...] = ()
-    """(field, value) of minimums over all roles, such as `spec.minAvailable`."""
+    """(field, value) of settings that state a minimum over all roles, such as `spec.minAvailable`."""
     total_least: tuple[str, int] | None = None
-    """(field, smallest number of pods over all roles) of an elastic workload; None if not elastic."""
+    """(field, minimum number of pods over all roles) of an elastic workload; None if not elastic."""
     total_keys: tuple[str, ...] = ()
     """Annotations of other schedulers that set a minimum over all roles."""
     ordered: bool = False
-    """True if the controller creates pods one after another: the minimum is 1 and settings cannot raise it."""
+    """True if the controller creates the pods one after another, so that the minimum is 1 whatever settings say."""
     ends_with: str = ""
     """Role of which the first Succeeded pod finishes the workload; empty for none."""
     counted: bool = True
-    """True if the spec states the number of pods; False: as many as exist are wanted."""
+    """True if the spec states the number of pods; False if as many pods are wanted as exist."""
     sized_by: str = "replicas"
-    """Name of the field that sets the number of pods, for faults."""
+    """Name of the field that states the number of pods, for faults."""
     note: str = ""
     """`suspended`, `finished`, or empty."""
     origin: str = "workload"
-    """Source of the gangs: `workload`, or the pods themselves, as `labels` or `kueue`."""
+    """Where the gangs come from: `workload`, or the pods themselves, as `labels` or `kueue`."""
     said: str = ""
-    """Replaces kind and name in texts about the members, such as `of pod group pg (Kueue)`; empty: kind and name are
+    """Replaces kind and name in texts about the members, such as `of pod group pg (Kueue)`; empty if kind and name are
     used."""
     source: Source | None = None
-    """The manifest, of an object that is read again when other objects change: a JobSet and its Jobs. None for
-    others."""
+    """The manifest, if the object is read again when other objects change: a JobSet, and the Jobs of a JobSet. None for
+    other objects."""
     part: JobPart | None = None
     """The Job as a part of the JobSet that owns it; None for other objects."""
     of_group: Callable[[str], Sequence[Role]] | None = None
-    """Returns the roles of a group, also of a group that the spec does not count (maxSurge); None if the kind has no
+    """Returns the roles of a group, even if the spec does not count the group (maxSurge); None if the kind has no
     groups."""
     caps_minimum: bool = False
-    """True if a minimum above the number of pods is read as that number: the kind is scaled without its template."""
+    """True if a minimum above the number of pods counts as that number: the kind is scaled without its template."""
     sets: tuple[Head, ...] = ()
     """ReplicaSets that this workload combines, the oldest first (`deployment_rollouts.py`); empty for any other
     workload."""
     policy: str = ""
     """`gang` or `basic`, from spec.scheduling of a Job; empty if the spec has no policy."""
     hard_keys: tuple[str, ...] = ()
-    """Node labels from spec.scheduling: all pods share one value of each."""
+    """Keys of node labels from spec.scheduling: all pods must share one value of each."""
     one_victim: bool = False
     """True if spec.scheduling requires that all pods are evicted together."""
     desired: int | None = None
-    """Number of pods that the owner of the ReplicaSets wants outside a rollout; None if no annotation states it."""
+    """Number of pods that the owner of the ReplicaSets wants apart from a rollout; None if no annotation states it."""
 
     @property
     def record(self) -> Record:
-        """Succeeded pods that the status counts among the pods that the workload controls itself; not those of a
+        """Succeeded pods that the status counts, among the pods that the workload itself controls; without pods of a
         JobSet's Jobs."""
         own = [part for role in self.roles for part in role.parts if part.owner is None and part.succeeded]
         if not own:
@@ -368,30 +370,30 @@ class Workload:
         return Record(number, own[0].completed if len(own) == 1 else frozenset(), at)
 
     def templates(self) -> Collection[Template]:
-        """Returns the pod templates, each once: the groups of a LeaderWorkerSet share theirs."""
+        """Returns the pod templates, each once, because the groups of a LeaderWorkerSet share templates."""
         return {one.path: one for role in self.roles for one in role.templates if one.raw}.values()
 
 
-def seats(
+def position_by_labels(
     starts: Mapping[str, int],
     role_of: Callable[[Pod], str],
     key: str,
     default: Mapping[str, int] = MappingProxyType({}),
-) -> Callable[[Pod], PodSeat | None]:
-    """Returns the function from a pod to its seat, for kinds that label pods with role and index. starts: role -> rank
-    index of its first pod; default: role -> index of pods without the label `key`."""
+) -> Callable[[Pod], PodPosition | None]:
+    """Returns the function from a pod to its position, for kinds that label pods with role and index. starts: role ->
+    rank index of its first pod. default: role -> index of pods that do not have the label `key`."""
 
-    def seat(pod: Pod) -> PodSeat | None:
+    def position(pod: Pod) -> PodPosition | None:
         role, index = role_of(pod), index_in(pod.metadata, key)
         if role not in starts:
             return None
         index = default.get(role) if index is None else index
-        return PodSeat(role, None if index is None else starts[role] + index)
+        return PodPosition(role, None if index is None else starts[role] + index)
 
-    return seat
+    return position
 
 
 def starts_of(roles: Sequence[Role]) -> dict[str, int]:
-    """Returns role -> rank index of its first pod: the number of pods of the roles before it."""
+    """Returns role -> rank index of its first pod, which is the number of pods of all earlier roles."""
     before = accumulate((role.number for role in roles), initial=0)
     return dict(zip((role.name for role in roles), before, strict=False))

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pods of one run of a workload, by role. A run is one start: the Job itself, or one restart attempt of a JobSet.
 
-`WorkloadRun` collects the pods, and looks up the annotations and templates that apply to them.
-
-Source: workloads.md 5.3.
+`WorkloadRun` has the pods, and finds the annotations and templates that apply to them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,27 +15,27 @@ from koordpy.api.pod_endings import is_success
 from koordpy.workloads.deployment_rollouts import asks
 from koordpy.workloads.known_workloads import UNKNOWN, Lineage
 from koordpy.workloads.workload_manifest import Head, index_in
-from koordpy.workloads.workload_model import NO_RECORD, JobPart, PodSeat, Record, Role, Template, Workload
+from koordpy.workloads.workload_model import NO_RECORD, JobPart, PodPosition, Record, Role, Template, Workload
 
 
 @dataclass(eq=False, slots=True)
 class WorkloadPod:
-    """A pod that may be in a derived gang, with its workload."""
+    """A pod that may be in a derived gang, with the workload above it."""
 
     key: str
     """`namespace/name`."""
     pod: Pod
     bound: bool
-    """True if the pod is on a node that is not lost, and not finished."""
+    """True if the pod has a node that is not lost, and is not finished."""
     created: float
     """Creation time in seconds since the epoch."""
     lineage: Lineage = UNKNOWN
-    """The objects above the pod; `UNKNOWN` until it is filed."""
+    """The objects above the pod; `UNKNOWN` until they are looked up."""
 
     @property
-    def seat(self) -> PodSeat:
-        """Role and index of the pod in its workload; `NOWHERE` without a known workload."""
-        return self.lineage.seat
+    def position(self) -> PodPosition:
+        """Role and index of the pod in its workload; `NOWHERE` if its workload is not known."""
+        return self.lineage.position
 
     @property
     def leaving(self) -> bool:
@@ -46,24 +44,26 @@ class WorkloadPod:
 
     @property
     def succeeded(self) -> bool:
-        """True if the pod has completed its work (gang-network.md 2.4). Phase Succeeded is not enough: the pod's own
-        status, or the completed indexes of its Job, must confirm it."""
+        """True if the pod has completed its work (gang-network.md 2.4).
+
+        The phase Succeeded is not enough: the pod's status, or the completed indexes of its Job, must confirm it.
+        """
         return is_success(self.pod) or (self.pod.status.phase == "Succeeded" and self.index in self.record.indexes)
 
     @property
     def failed(self) -> bool:
-        """True if the pod ended without success: phase Failed, or phase Succeeded that nothing confirms."""
+        """True if the pod ended without success: phase Failed, or an unconfirmed phase Succeeded."""
         return self.pod.status.phase == "Failed" or (self.pod.status.phase == "Succeeded" and not self.succeeded)
 
     @property
     def record(self) -> Record:
-        """Succeeded pods in the status of the controlling owner."""
+        """The Succeeded pods according to the status of the controlling owner."""
         owner, chain = self.pod.metadata.controller, self.lineage.chain
         return chain[0].record if owner is not None and chain and chain[0].head.uid == owner.uid else NO_RECORD
 
     @property
     def alive(self) -> bool:
-        """True if the pod is neither finished nor being deleted, nor lost with its node."""
+        """True if the pod is not finished, not being deleted, and not lost with its node."""
         return self.pod.status.phase not in ("Succeeded", "Failed") and not self.leaving and not self.lost
 
     @property
@@ -73,7 +73,7 @@ class WorkloadPod:
 
     @property
     def index(self) -> int | None:
-        """Completion index of the pod; None for none."""
+        """Completion index of the pod; None if it has none."""
         return index_in(self.pod.metadata, JOB_COMPLETION_INDEX)
 
     @property
@@ -83,7 +83,7 @@ class WorkloadPod:
 
     @property
     def is_placeable(self) -> bool:
-        """True if the pod is pending and may be placed."""
+        """True if the pod is pending and koordpy may place it."""
         return self.alive and not self.bound and not self.pod.spec.scheduling_gates
 
 
@@ -109,7 +109,7 @@ class WorkloadRun:
         """Returns the run with these pods: all pods of the run, at least one, the oldest first."""
         found = cls(pods[0].lineage)
         for one in pods:
-            found.members.setdefault(one.seat.role, []).append(one)
+            found.members.setdefault(one.position.role, []).append(one)
         return found
 
     @property
@@ -118,9 +118,9 @@ class WorkloadRun:
         return self.lineage.workload
 
     @property
-    def seat(self) -> PodSeat:
-        """Seat of one of the pods; states group and run."""
-        return self.lineage.seat
+    def position(self) -> PodPosition:
+        """Position of one of the pods; it states the group and the run."""
+        return self.lineage.position
 
     @property
     def chain(self) -> tuple[Workload, ...]:
@@ -135,55 +135,57 @@ class WorkloadRun:
 
     @property
     def oldest(self) -> dict[str, Mapping[str, str]]:
-        """Role -> annotations of its oldest pod: other systems write minimums on pods."""
+        """Role -> annotations of its oldest pod, because other systems write minimums on pods."""
         return {name: pods[0].pod.metadata.annotations for name, pods in self.members.items()}
 
     def own_notes(self, role: Role) -> list[Mapping[str, str]]:
-        """Returns the annotations of one role, the nearest first: of its templates or oldest pod, and of its Job."""
+        """Returns the annotations of one role, the nearest first: of its templates or its oldest pod, then of its
+        Job."""
         if not role.template.raw and role.name in self.members:
             return [self.oldest[role.name], role.above]
         templates = self.templates(role)
         if not self.workload.sets:
             return [*(one.annotations for one in templates), role.above]
-        # the newest ReplicaSet decides; an older one only adds a minimum that the newest lacks
+        # the newest ReplicaSet decides; an older one counts only if the newest has no minimum
         least = next(({GANG_MIN: one.annotations[GANG_MIN]} for one in templates if asks(one.annotations)), {})
         return [templates[0].annotations, least]
 
     def templates(self, role: Role) -> Sequence[Template]:
-        """Returns the pod templates of a role, at least one.
+        """Returns the pod templates of a role; there is at least one.
 
-        For ReplicaSets of one Deployment, only templates of ReplicaSets with wanted or existing pods are returned, the
-        newest first, because the other ReplicaSets exist only for a rollback.
+        If ReplicaSets of one Deployment are combined, only templates of ReplicaSets that have or want pods are
+        returned, the newest first. All other ReplicaSets exist only for a rollback.
         """
         if not self.workload.sets:
             return role.templates
-        there = {one.seat.part for one in self.members.get(role.name, ())}
+        there = {one.position.part for one in self.members.get(role.name, ())}
         live = [role.template_of(part) for part in role.parts if part.number or part.key in there]
         return live or [role.template]
 
     @property
     def head(self) -> Head:
-        """The object that names the run: the workload, or the oldest ReplicaSet with pods of a Deployment."""
-        there = {one.seat.part for found in self.members.values() for one in found}
+        """The object from which the gangs get their names: the workload; for a Deployment, the oldest ReplicaSet with
+        pods."""
+        there = {one.position.part for found in self.members.values() for one in found}
         return next((one for one in self.workload.sets if one.name in there), self.workload.head)
 
     @property
     def began(self) -> float:
-        """Creation time of the oldest pod, in seconds since the epoch; infinite without pods."""
+        """Creation time of the oldest pod, in seconds since the epoch; infinite if there are no pods."""
         return min((one.created for found in self.members.values() for one in found), default=float("inf"))
 
     @property
     def is_present(self) -> bool:
-        """True if this is the current run of the workload."""
-        return not self.workload.run or self.seat.run == self.workload.run
+        """True if this is the present run of the workload."""
+        return not self.workload.run or self.position.run == self.workload.run
 
     def wanted(self, role: Role) -> Iterator[tuple[JobPart, int]]:
-        """Yields the parts of a role, and how many pods of each the controller keeps alive now."""
+        """Yields (part, number of its pods that the controller keeps alive now) for the parts of a role."""
         last = self.workload.ends_with  # once a pod of this role has Succeeded, no pods are wanted
         ended = bool(last) and any(one.succeeded for one in self.members.get(last, ()))
         seen: dict[str, list[WorkloadPod]] = {}
         for one in self.members.get(role.name, ()):
-            seen.setdefault(one.seat.part, []).append(one)
+            seen.setdefault(one.position.part, []).append(one)
         for part in role.parts:
             pods = seen.get(part.key, ())
             done = sum(one.succeeded and part.counts(one.index) for one in pods)
@@ -191,6 +193,6 @@ class WorkloadRun:
 
     @property
     def roles(self) -> Sequence[Role]:
-        """The roles of the workload, or of the group of this run."""
+        """The roles of the workload; for a LeaderWorkerSet, those of this run's group."""
         of_group = self.workload.of_group
-        return self.workload.roles if of_group is None else of_group(self.seat.group)
+        return self.workload.roles if of_group is None else of_group(self.position.group)

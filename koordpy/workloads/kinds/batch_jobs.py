@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a Job of the API group `batch`: how many pods its controller keeps, and whether they are a gang.
+"""Reads a Job of the API group `batch`: how many pods its controller keeps alive, and whether the pods are a gang.
 
-Also reads the Job templates of JobSets, because these have the same fields.
-Sources: workloads.md 4, 5.1, 10.1 and 10.2.
+Job templates of JobSets are also read here, because they have the same fields. Sources: workloads.md 4, 5.1, 10.1 and
+10.2.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from koordpy.api.keys import JOB_COMPLETION_INDEX, MAX_RUNTIME
 from koordpy.api.times import seconds
 from koordpy.workloads.pod_indexes import Indexes, indexes
 from koordpy.workloads.workload_manifest import Head, Source, index_in, note_of
-from koordpy.workloads.workload_model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload
+from koordpy.workloads.workload_model import Filling, JobPart, PodPosition, Role, Slot, Template, Workload
 
 # labels that the Job controller writes on pods
 JOB_NAME = "batch.kubernetes.io/job-name"
@@ -24,8 +24,10 @@ PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 
 
 def sizes(spec: Source) -> tuple[int, int | None]:
-    """Returns (parallelism, completions) with the API server's defaults; completions is None for a work queue, which
-    ends once a pod has Succeeded."""
+    """Returns (parallelism, completions) with the API server's defaults.
+
+    completions is None for a work queue: a Job that ends once one of its pods has Succeeded.
+    """
     completions, parallelism = spec.maybe("completions"), spec.maybe("parallelism")
     if completions is None and parallelism is None:
         completions = 1
@@ -35,9 +37,10 @@ def sizes(spec: Source) -> tuple[int, int | None]:
 def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, note: str | None = None) -> JobPart:
     """Returns the pods of a Job as a part of a role.
 
-    source: the Job, or a Job template, which has no status; name, uid: of the Job, for labels of its pods; of_jobset:
-    True for a Job of a JobSet, which is Indexed by default and has independent pods unless completions = parallelism;
-    note: replaces the note of the Job's status (`suspended`, `finished` or empty); None: the status is used.
+    source: the Job, or a Job template, which has no status. name, uid: of the Job, for the labels of its pods.
+    of_jobset: True for a Job of a JobSet: it is Indexed by default, and its pods are independent unless completions =
+    parallelism. note: replaces the note of the Job's status (`suspended`, `finished` or empty); None: the status
+    counts.
     """
     spec, status = source.at("spec"), source.at("status")
     parallelism, completions = sizes(spec)
@@ -48,7 +51,7 @@ def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, no
     spec.at("template", "spec").word("restartPolicy", "Never", "OnFailure")
     failed, completed = (indexes(status.text(name)) for name in ("failedIndexes", "completedIndexes"))
     span = range(parallelism if completions is None else completions)
-    # number of completed indexes that count; None if the Job has no completed indexes in its status.
+    # number of completed indexes that count; None if the Job's status lists no completed indexes.
     # After a Job was scaled down, its status still lists indexes above the span: these do not count.
     within = completed.below(span.stop) if indexed and status.has("completedIndexes") else None
     note = note_of(source, "Complete", spec) if note is None else note
@@ -71,23 +74,27 @@ def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, no
 
 
 def job_slot(name: str, uid: str, indexed: bool, i: int) -> Slot:
-    """Returns the pod to create for a completion index, or for a running number if the Job is not Indexed. name, uid:
-    of the Job; i: index or number."""
+    """Returns the pod to create for a completion index; for a Job that is not Indexed, for a running number.
+
+    name, uid: of the Job. i: index or number.
+    """
     labels = {JOB_NAME: name, CONTROLLER_UID: uid, "job-name": name, "controller-uid": uid}
     marks = {JOB_COMPLETION_INDEX: str(i)} if indexed else {}
     return Slot(f"{name}-{i}", {**labels, **marks}, marks)
 
 
 def deadline(spec: Source) -> Mapping[str, str]:
-    """Returns a Job's activeDeadlineSeconds as the annotation for the maximum runtime; an empty mapping without
-    activeDeadlineSeconds."""
+    """Returns a Job's activeDeadlineSeconds as the annotation for the maximum runtime; empty if the field is not
+    set."""
     seconds = spec.maybe("activeDeadlineSeconds")
     return {MAX_RUNTIME: f"{seconds}s"} if seconds else {}
 
 
 def _scheduling(source: Source) -> tuple[str, int | None, tuple[str, ...], bool]:
-    """Returns four values of spec.scheduling (workloads.md 2): the policy (`gang`, `basic` or empty), its minCount or
-    None, node labels that all pods share, and True if all pods are evicted together.
+    """Returns (policy, minCount, node labels, True if all pods are evicted together) of spec.scheduling (workloads.md
+    2).
+
+    policy: `gang`, `basic` or empty. minCount: None if not set. node labels: labels of which all pods share one value.
     """
     policy = source.at("schedulingPolicy")
     word = "gang" if policy.has("gang") else "basic" if policy.has("basic") else ""
@@ -98,8 +105,11 @@ def _scheduling(source: Source) -> tuple[str, int | None, tuple[str, ...], bool]
 
 
 def read_job(source: Source, head: Head) -> Workload:
-    """Reads a Job as a workload with one role. An Indexed Job with completions = parallelism > 1 is a gang by default,
-    because all its pods run at one time, each with an index. Other Jobs are gangs on request."""
+    """Reads a Job as a workload with one role.
+
+    An Indexed Job with completions = parallelism > 1 is a gang by default, because all its pods run at one time, each
+    with an index. Other Jobs are gangs only on request.
+    """
     spec = source.at("spec")
     part = job_part(source, head.name, head.uid)
     parallelism, completions = sizes(spec)
@@ -113,7 +123,7 @@ def read_job(source: Source, head: Head) -> Workload:
     return Workload(
         head=head,
         roles=(Role(name="", parts=(part,), template=template, deadline=deadline(spec), detail=detail),),
-        seat=lambda pod: PodSeat("", index_in(pod.metadata, JOB_COMPLETION_INDEX), head.name),
+        position=lambda pod: PodPosition("", index_in(pod.metadata, JOB_COMPLETION_INDEX), head.name),
         by_default=indexed and completions == parallelism and parallelism > 1,
         marks=((JOB_NAME, head.name), ("job-name", head.name)),
         total_keys=(*JOB_TOTALS, PARALLELISM),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a JobSet, which creates Jobs, which create pods. Each replicatedJob becomes a role, and each of its Jobs a part
-of that role.
+"""Reads a JobSet, which creates Jobs, which create pods. Each replicatedJob is a role, and each of its Jobs a part.
 
-A JobSet is read together with its existing Jobs, because their status states which pods have Succeeded. Also read are
-dependsOn (the order of roles) and exclusive topology (a domain for each Job alone). With exclusive topology, the first
-pod of a Job is placed before its other pods are created; so such a role is split into leaders and followers.
+A JobSet is read together with its existing Jobs, because their status says which pods have Succeeded. dependsOn (the
+order of roles) and exclusive topology are also read. With exclusive topology, each Job has a domain alone: the
+controller creates the first pod of a Job, and the other pods only after it is placed. So such a role is split into
+leaders (the first pods) and followers.
 
 Sources: workloads.md 4, 5, 6 and 10.2.
 """
@@ -28,7 +28,7 @@ from koordpy.workloads.workload_manifest import Head, ReadFields, Source, can_ma
 from koordpy.workloads.workload_model import (
     Filling,
     JobPart,
-    PodSeat,
+    PodPosition,
     Role,
     Slot,
     SlotClaim,
@@ -42,20 +42,20 @@ JOBSET = "JobSet"
 PREFIX = "jobset.sigs.k8s.io/"
 """Prefix of the labels and annotations that the JobSet controller writes."""
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-"""Annotation with a node label: each Job has a domain of this label alone."""
+"""Annotation with the key of a node label: each Job has a domain of this label alone."""
 NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
-"""Annotation: an administrator has labelled the nodes for the Jobs, so that the domains need no affinity terms."""
+"""Annotation: an administrator has labelled the nodes for the Jobs, so that no affinity terms are needed."""
 LEADERS, FOLLOWERS = "-leaders", "-followers"
 """Suffixes of the two roles of a split replicatedJob: pods with index 0, and the other pods."""
 JobStates = Mapping[tuple[str, str], Workload]
-"""(namespace, name) -> a Job that exists."""
+"""(namespace, name) of an existing Job -> the Job as a workload."""
 
 
 class _Listed:
-    """Properties of the whole JobSet, read once for all its replicatedJobs, because there may be thousands.
+    """Properties of the whole JobSet, computed once, because there may be thousands of replicatedJobs.
 
-    `total` and `of_group` count the Jobs of the JobSet, and of each group of Jobs. `before`, `group_before` and
-    `replicas` advance while the replicatedJobs are read in order.
+    `total` and `of_group` count the Jobs of the JobSet and of each group of Jobs. `before`, `group_before` and
+    `replicas` are about the replicatedJobs that have been read so far, in order.
     """
 
     def __init__(self, source: Source, head: Head) -> None:
@@ -70,17 +70,17 @@ class _Listed:
             self.total += one.count("replicas", 1)
             self.of_group[one.text("groupName", "default")] += one.count("replicas", 1)
         self.before, self.group_before = 0, Counter[str]()
-        """Number of Jobs of the replicatedJobs before the current one."""
+        """Number of Jobs of the replicatedJobs before the present one: of all groups, and by group."""
         self.replicas: dict[str, int] = {}
-        """Name of a replicatedJob before the current one -> its replicas."""
+        """Name of a replicatedJob before the present one -> its replicas."""
 
     def status_of(self, name: str) -> Source:
-        """Returns the status of a replicatedJob; an empty one if the JobSet has none."""
+        """Returns the status of a replicatedJob; an empty mapping if the JobSet has none."""
         return self.status.get(name) or Source({})
 
 
 def _shared_claims(spec: Source, head: Head) -> Iterator[SlotClaim]:
-    """Yields the claims of volumeClaimPolicies, named `TEMPLATE-JOBSET`. All pods that mount a claim share it.
+    """Yields the claims of volumeClaimPolicies, named `TEMPLATE-JOBSET`. All pods that mount such a claim share it.
 
     By default a claim is deleted with the JobSet, so it has an ownerReference to the JobSet.
     """
@@ -103,8 +103,8 @@ class _ReplicatedJob:
     """One replicatedJob of a JobSet: `replicas` equal Jobs with `each` pods."""
 
     def __init__(self, source: Source, listed: _Listed, head: Head, note: str, first: int) -> None:
-        """listed: state after the replicatedJobs before this one; note: note of the JobSet; first: number of pods of
-        the replicatedJobs before this one, which is the rank of the first pod.
+        """listed: state after the replicatedJobs before this one. note: note of the JobSet. first: number of pods of
+        the replicatedJobs before this one, which is the rank of this one's first pod.
         """
         self._head, self._note, self.first, self._job = head, note, first, source.at("template")
         self.name, self.replicas = source.text("name"), source.count("replicas", 1)
@@ -127,7 +127,8 @@ class _ReplicatedJob:
         parallelism, completions = sizes(self._job.at("spec"))
         self.each = parallelism if completions is None else min(parallelism, completions)  # pods of one Job
         notes = {**head.annotations, **self._job.at("metadata").strings("annotations")}
-        # node label of the exclusive domains; empty for none, also if an administrator labels the nodes instead
+        # key of the node label of exclusive domains; empty without them, and if an administrator labels the nodes
+        # instead
         self._key = notes.get(EXCLUSIVE, "") if NODE_SELECTOR not in notes else ""
         mode = self._job.at("spec").word("completionMode", "Indexed", "NonIndexed")
         mounted = _mounts(self._job.at("spec", "template")) if listed.claims else ()
@@ -135,16 +136,16 @@ class _ReplicatedJob:
         # the first pod of each Job is placed alone, before its other pods are created
         self.is_split = bool(self._key) and self.each > 1 and mode == "Indexed"
 
-    def seat(self, index: int | None, job: int | None, part: str, run: str) -> PodSeat:
-        """Returns the seat of a pod. index: completion index, None if unknown; job: number of the Job in this
-        replicatedJob, None if unknown; part: name of the Job; run: restart attempt."""
+    def position(self, index: int | None, job: int | None, part: str, run: str) -> PodPosition:
+        """Returns the position of a pod. index: completion index; None if unknown. job: number of the Job in this
+        replicatedJob; None if unknown. part: name of the Job. run: restart attempt."""
         rank = None if index is None or job is None else self.first + job * self.each + index
         half = (LEADERS if index == 0 else FOLLOWERS) if self.is_split else ""
-        return PodSeat(self.name + half, rank, part, run=run)
+        return PodPosition(self.name + half, rank, part, run=run)
 
     def roles(self, after: tuple[StepCondition, ...], jobs: JobStates) -> Iterator[Role]:
-        """Yields the role, or its two halves (leaders, followers). after: conditions before its Jobs are created; jobs:
-        Jobs that exist."""
+        """Yields the role, or its two halves (leaders, followers). after: conditions under which its Jobs are created.
+        jobs: existing Jobs."""
         parts = list(self._parts(jobs))
         make = partial(
             Role,
@@ -162,8 +163,10 @@ class _ReplicatedJob:
             yield make(name=self.name + half, parts=halves, after=before, half_of=self.name)
 
     def _parts(self, jobs: JobStates) -> Iterator[JobPart]:
-        """Yields the part of each Job. The manifest and status of a Job that exists are used. For the other Jobs the
-        status of the JobSet states how many are finished: the first ones are taken as finished."""
+        """Yields the part of each Job. For a Job that exists, its manifest and status are used.
+
+        For the other Jobs, the JobSet's status says how many are finished; the first ones are assumed to be finished.
+        """
         head, over = self._head, self._over  # number of finished Jobs in the status
         alike = job_part(self._job, "", "", of_jobset=True, note=self._note)
         """Part of the Jobs that do not exist."""
@@ -181,9 +184,9 @@ class _ReplicatedJob:
             yield replace(part, key=name, over=ended, owner=owner, slot=make)
 
     def _slot(self, j: int, name: str, uid: str, indexed: bool, i: int) -> Slot:
-        """Returns the pod to create for an index of a Job. j: number of the Job in this replicatedJob; i: index.
+        """Returns the pod to create for an index of a Job. j: number of the Job in this replicatedJob. i: index.
 
-        If an exclusive domain is requested, the pod with index 0 gets it, and the other pods must follow that pod.
+        If an exclusive domain is requested, the pod with index 0 chooses it, and the other pods must follow that pod.
         """
         slot = job_slot(name, uid, indexed, i)
         job_key = sha1(f"{self._head.namespace}/{name}".encode(), usedforsecurity=False).hexdigest()
@@ -208,7 +211,7 @@ def _half(part: JobPart, *, leader: bool) -> JobPart:
     """Returns the first pod of a Job (the leader), or all other pods, as a separate part."""
 
     def share(number: int, first: int = 1) -> int:
-        """Returns the share of this half in a number of pods, of which `first` (0 or 1) is the leader."""
+        """Returns the part of a number of pods that belongs to this half; `first` (0 or 1) of them is the leader."""
         return min(first, number) if leader else max(0, number - first)
 
     return replace(
@@ -221,14 +224,14 @@ def _half(part: JobPart, *, leader: bool) -> JobPart:
 
 
 def _conditions(source: Source, listed: _Listed, *, in_order: bool) -> Iterator[StepCondition]:
-    """Yields the conditions that a replicatedJob waits for: its dependsOn, and the replicatedJob before it if the
+    """Yields the conditions for which a replicatedJob waits: its dependsOn, and the previous replicatedJob if the
     JobSet starts its replicatedJobs in order. listed: state after the replicatedJobs before this one."""
     before = listed.replicas
 
     def condition(name: str, state: str) -> StepCondition:
         """Returns the condition that an earlier replicatedJob has a state, and whether the status shows it."""
         counts = listed.status_of(name)
-        # Jobs that ended were Ready before, so they count for both states; failed ones are never Complete
+        # Jobs that have ended were Ready before, so they count for both states; failed Jobs are never Complete
         fields = ("succeeded",) if state == "Complete" else ("failed", "ready", "succeeded")
         met = sum(counts.count(field) for field in fields) == before[name]
         return StepCondition(name, state, f"role {name} {state}", met)
@@ -246,7 +249,7 @@ def _conditions(source: Source, listed: _Listed, *, in_order: bool) -> Iterator[
 
 
 def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Workload:
-    """Reads a JobSet. jobs: its Jobs that exist; None for none."""
+    """Reads a JobSet. jobs: existing Jobs of it; None if there are none."""
     spec = source.at("spec")
     note = note_of(source, "Completed", spec)
     named: dict[str, _ReplicatedJob] = {}
@@ -266,8 +269,8 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
             roles += read.roles(after, jobs or {})
     attempt, prefix = listed.restarts, f"{head.name}-"
 
-    def seat(pod: Pod) -> PodSeat | None:
-        """Returns the seat of a pod by labels of the JobSet controller, else by the name of its Job."""
+    def position(pod: Pod) -> PodPosition | None:
+        """Returns the position of a pod by labels of the JobSet controller, else by the name of its Job."""
         labels = pod.metadata.labels
         if head.has_uid and labels.get(PREFIX + "jobset-uid", head.uid) != head.uid:
             return None  # a pod of an earlier JobSet with this name
@@ -281,13 +284,13 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
         number = labels.get(PREFIX + "job-index") or end
         run = labels.get(PREFIX + "restart-attempt", attempt)
         part = job or f"{head.name}-{role.name}-{number}"
-        return role.seat(index_in(pod.metadata, JOB_COMPLETION_INDEX), index_of(number), part, run)
+        return role.position(index_in(pod.metadata, JOB_COMPLETION_INDEX), index_of(number), part, run)
 
     return Workload(
         head=head,
         source=source,
         roles=tuple(roles),
-        seat=seat,
+        position=position,
         by_default=True,
         children=tuple(dict.fromkeys(("Job", part.key) for role in roles for part in role.parts)),
         marks=((PREFIX + "jobset-name", head.name),),
@@ -299,10 +302,10 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
 
 
 def jobset_by_jobs(jobs: JobStates) -> Workload | None:
-    """Reconstructs a JobSet from the labels and specs of its Jobs, if JobSets are not watched. Returns None if no Job
-    has the labels, or the JobSet has too many Jobs or pods. jobs: at least one.
+    """Reconstructs a JobSet from the labels and specs of its Jobs, for clusters in which JobSets are not watched.
 
-    The result has no role for a replicatedJob without existing Jobs, and no conditions that a role waits for.
+    Returns None if no Job has the labels, or if the JobSet has too many Jobs or pods. jobs: at least one. The result
+    has no role for a replicatedJob without existing Jobs, and no conditions for which a role waits.
     """
     first = next(iter(jobs.values())).head
     roles: dict[str, dict[str, Any]] = {}

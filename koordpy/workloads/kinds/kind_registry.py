@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registry of the kinds of workloads: which kinds koordpy knows, which it watches, and the reader of each kind.
+"""Registry of the kinds of workloads: the kinds that koordpy knows, those that it watches, and the reader of each kind.
 
-A new kind is a reader in this folder and one entry in `WORKLOAD_KINDS`.
-Source: workloads.md 4 and 10.1.
+A new kind needs a reader in this folder and one entry in `WORKLOAD_KINDS`. Source: workloads.md 4 and 10.1.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,12 +20,14 @@ from koordpy.workloads.workload_manifest import Head, Source
 from koordpy.workloads.workload_model import Workload
 
 Reader = Callable[[Source, Head], Workload]
-"""Turns a manifest, with its identity, into a workload."""
+"""Function (manifest, identity of the object) -> workload."""
 
 
 class Child(NamedTuple):
-    """A workload that another object creates, such as the Job of a CronJob. The controller of the child creates the
-    pods. Offline, the child gets the name of the creating object."""
+    """A workload that another object creates, such as the Job of a CronJob.
+
+    The controller of the child creates the pods. Offline, the child gets the name of the object that creates it.
+    """
 
     api_version: str
     kind: str
@@ -42,17 +43,18 @@ class WorkloadKind(NamedTuple):
     group: str
     kind: str
     read: Reader | None
-    """Reader of a manifest; None for a kind that creates another workload."""
+    """Reader of a manifest; None for a kind that only creates another workload."""
     versions: tuple[str, ...] = ()
     """API versions that are watched, the newest first; empty if the kind is read offline only."""
     below: tuple[str, ...] = ()
     """Kinds of the objects between the workload and its pods."""
     child: Child | None = None
-    """The workload that the object creates; None if its controller creates pods, or the objects in `below`."""
+    """The workload that the object creates; None if its controller creates the pods, or objects of the kinds in
+    `below`."""
     controllers: tuple[str, ...] = ()
-    """Values of managedBy that mean the default controller; empty if the kind has no such field."""
+    """Values of managedBy that name the default controller; empty if the kind has no such field."""
     managed_at: tuple[str, ...] = ("spec",)
-    """Path of the mapping with managedBy."""
+    """Path of the mapping that has the field managedBy."""
 
     @property
     def plural(self) -> str:
@@ -60,7 +62,7 @@ class WorkloadKind(NamedTuple):
         return f"{self.kind.lower()}s"
 
 
-# Children of kinds that create another workload
+# children of kinds that only create another workload
 OF_RUNTIME = Child("jobset.x-k8s.io/v1alpha2", "JobSet", ("spec", "template", "spec"), ("spec", "template", "metadata"))
 OF_CRON_JOB = Child("batch/v1", "Job", ("spec", "jobTemplate", "spec"), ("spec", "jobTemplate", "metadata"))
 TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
@@ -78,8 +80,11 @@ def _training_kind(
     below: tuple[str, ...] = (),
     *controllers: str,
 ) -> WorkloadKind:
-    """Returns the kind of a training-operator job, or of an MPIJob. field: name of the field with its replica specs;
-    controllers: values of managedBy in addition to the one of training-operator."""
+    """Returns the kind of a training-operator job, or of an MPIJob.
+
+    field: name of the field with its replica specs. controllers: values of managedBy that mean the default controller,
+    in addition to training-operator's.
+    """
     at = ("spec", "runPolicy")
     own = (*controllers, "kubeflow.org/training-operator")
     return WorkloadKind("kubeflow.org", kind, training_job(field), versions, below, None, own, at)
@@ -120,25 +125,25 @@ BY_KEY: Mapping[tuple[str, str], WorkloadKind] = MappingProxyType(
 )
 """(API group, kind) -> workload kind."""
 _WATCHED = {one.kind: one for one in WORKLOAD_KINDS if one.versions}
-"""Kind -> its entry, only kinds that are watched."""
-# objects that are read but are no workloads: templates of TrainJobs, and Volcano's gangs
+"""Kind -> its entry; only kinds that are watched."""
+# objects that are read but are not workloads: templates of TrainJobs, and Volcano's PodGroups
 RUNTIMES = (("trainer.kubeflow.org", "TrainingRuntime"), ("trainer.kubeflow.org", "ClusterTrainingRuntime"))
 VOLCANO_GROUP = ("scheduling.volcano.sh", "PodGroup")
 KINDS = frozenset({*BY_KEY, *RUNTIMES, VOLCANO_GROUP})
-"""(API group, kind) of all objects that state how pods run together."""
+"""(API group, kind) of all objects that state which pods run together."""
 GANG_KINDS = frozenset((*config_values.GANG_KINDS, *ROLLED))
-"""Kinds with pods that may be gangs."""
+"""Kinds of workloads from which gangs may be derived."""
 
 
 def kind_of(head: Head) -> WorkloadKind | None:
-    """Returns the kind of an object; None if it is no workload."""
+    """Returns the kind of an object; None if the object is not a workload."""
     return BY_KEY.get((head.api_version.rpartition("/")[0], head.kind))
 
 
 def watched(kinds: Iterable[str]) -> tuple[WorkloadKind, ...]:
-    """Returns the kinds to watch if pods of `kinds` may be gangs; empty if `kinds` is empty.
+    """Returns the kinds to watch so that gangs can be derived from `kinds`; empty if `kinds` is empty.
 
-    ReplicaSets and ReplicationControllers are always included, because `gangs.kinds` cannot name them.
+    ReplicaSets and ReplicationControllers are then always included, because `gangs.kinds` cannot name them.
     """
     names = list(kinds)
     given = [_WATCHED[kind] for kind in (*names, *sorted(ROLLED)) if kind in _WATCHED] if names else []
@@ -146,7 +151,7 @@ def watched(kinds: Iterable[str]) -> tuple[WorkloadKind, ...]:
 
 
 def workload_of(source: Source, head: Head) -> Workload:
-    """Reads an object as a workload. An object that creates another workload is read without roles."""
+    """Reads an object as a workload. If the object only creates another workload, the result has no roles."""
     kind = kind_of(head)
     if kind is None or kind.read is None:
         return Workload(head=head, is_kind=head.kind in GANG_KINDS)
@@ -154,8 +159,9 @@ def workload_of(source: Source, head: Head) -> Workload:
 
 
 def other_manager(source: Source, head: Head) -> str:
-    """Returns the controller that managedBy of an object names, such as kueue.x-k8s.io/multikueue: it creates the pods
-    elsewhere. Empty if the default controller creates the pods, or the kind has no managedBy.
+    """Returns the controller that managedBy of an object names, such as kueue.x-k8s.io/multikueue; empty for none.
+
+    That controller creates the pods elsewhere. Also empty if managedBy names the default controller.
     """
     kind = kind_of(head)
     found = source.at(*kind.managed_at).text("managedBy") if kind is not None and kind.controllers else ""

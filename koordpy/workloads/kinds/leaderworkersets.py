@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a LeaderWorkerSet, which creates groups of one leader pod and `size` - 1 worker pods.
 
-Each group is a gang. If the workers are created later than the leader, or another scheduler places one of them, the
-leader and the workers of a group are two roles, and so two gangs.
+Each group is a gang. But the leader and the workers of a group are two roles, and so two gangs, if the workers are
+created later than the leader, or if another scheduler places one of the two.
 
 Sources: workloads.md 4, 5.3, 6 and 10.2.
 """
@@ -16,7 +16,7 @@ from koordpy.decoding.annotation_settings import index_of
 from koordpy.workloads.workload_manifest import Head, Source, can_make
 from koordpy.workloads.workload_model import (
     JobPart,
-    PodSeat,
+    PodPosition,
     Role,
     Slot,
     StepCondition,
@@ -28,13 +28,13 @@ from koordpy.workloads.workload_model import (
 
 PREFIX = "leaderworkerset.sigs.k8s.io/"
 EXCLUSIVE = PREFIX + "exclusive-topology"
-"""Annotation with a node label: each group has a domain of this label alone."""
+"""Annotation with the key of a node label: each group has a domain of this label alone."""
 LEADER, WORKERS = "leader", "workers"
-"""Names of the roles and parts."""
+"""Names of the two roles, and of the two parts."""
 
 
 class _Groups:
-    """The groups of a LeaderWorkerSet, which have equal templates and sizes. A group is named by its number as text."""
+    """The groups of a LeaderWorkerSet, with equal templates and sizes. A group is identified by its number as text."""
 
     def __init__(self, source: Source, head: Head) -> None:
         spec = source.at("spec")
@@ -59,9 +59,10 @@ class _Groups:
         self.revision = source.at("status").text("updateRevision", "1")
 
     def _slot(self, group: str, j: int) -> Slot:
-        """Returns pod `j` of a group, with labels and annotations as the controller writes them; pod 0 is the leader.
+        """Returns pod `j` of a group, with labels and annotations as the controller writes them. Pod 0 is the leader.
 
-        With exclusive topology, the leader has a domain of the node label alone, and the workers must follow it.
+        With exclusive topology, the leader gets a domain of the node label alone, and the workers must follow the
+        leader.
         """
         head = self.head
         leader = f"{head.name}-{group}"
@@ -79,8 +80,8 @@ class _Groups:
         subgroup = self._subgroups.maybe("subGroupSize") if self._subgroups.raw else None
         if subgroup:
             excluded = self._subgroups.text("subGroupPolicyType") == "LeaderExcluded"
-            # as in the webhook of LeaderWorkerSet: if size - 1 is a multiple, the leader is an extra pod of the first
-            # subgroup
+            # as in LeaderWorkerSet's webhook: if size - 1 is a multiple of the subgroup size, the leader is an
+            # additional pod of the first subgroup
             first = 1 if excluded or (j and (self.size - 1) % subgroup == 0) else 0
             if j >= first:
                 labels["subgroup-index"] = str((j - first) // subgroup)
@@ -101,21 +102,23 @@ class _Groups:
         return JobPart(number=len(span), slot=slot, span=span, key=self.part_of(span.start), template=template)
 
     def part_of(self, j: int) -> str:
-        """Returns the key of the part that pod `j` of a group is in: `leader` or `workers`.
+        """Returns the key of the part to which pod `j` of a group belongs: `leader` or `workers`.
 
-        All pods are in the part `leader` if leader and workers have one template and are one role.
+        If leader and workers have one template and are one role, all pods belong to the part `leader`.
         """
         return WORKERS if j and (self.is_split or not self._is_alike) else LEADER
 
     def roles(self, group: str) -> Sequence[Role]:
-        """Returns the roles of one group: one role, or leader and workers. A single role has two parts if leader and
-        workers have two templates."""
+        """Returns the roles of one group: a single role, or leader and workers.
+
+        A single role has two parts if leader and workers have different templates.
+        """
         make = partial(Role, group=group, detail=f"size {self.size}")
         all_pods, split = range(self.size), self.is_split or (not self._is_alike and self.size > 1)
         parts = [self._part(group, span) for span in ((all_pods[:1], all_pods[1:]) if split else (all_pods,))]
         if not self.is_split:
             return (make(name="", parts=tuple(parts), template=self.leader),)
-        # states of the leader that the controller waits for before it creates the workers
+        # states of the leader for which the controller waits before it creates the workers
         states = [state for state, so in (("Ready", self._ready), ("scheduled", bool(self._key))) if so]
         after = tuple(StepCondition(LEADER, state, f"leader {state}") for state in states)
         make = partial(make, half_of="" if self._is_alike else None)
@@ -126,12 +129,14 @@ class _Groups:
 
 
 def read_leader_worker_set(source: Source, head: Head) -> Workload:
-    """Reads a LeaderWorkerSet. Each group has separate roles, because each group starts and restarts alone."""
+    """Reads a LeaderWorkerSet. Each group has its own roles, because each group starts and restarts alone."""
     groups = _Groups(source, head)
 
-    def seat(pod: Pod) -> PodSeat | None:
-        """Returns the seat of a pod by labels, else by its name `SET-GROUP` or `SET-GROUP-WORKER`; None if neither
-        states the group."""
+    def position(pod: Pod) -> PodPosition | None:
+        """Returns the position of a pod by labels, else by its name `SET-GROUP` or `SET-GROUP-WORKER`.
+
+        None if neither states the group.
+        """
         labels = pod.metadata.labels
         group, worker = labels.get(PREFIX + "group-index", ""), labels.get(PREFIX + "worker-index", "")
         if not group:
@@ -142,12 +147,12 @@ def read_leader_worker_set(source: Source, head: Head) -> Workload:
         index = index_of(worker)
         role = "" if not groups.is_split else LEADER if index == 0 else WORKERS
         run = labels.get(PREFIX + "template-revision-hash", groups.revision)
-        return PodSeat(role, index, groups.part_of(index or 0), group=group, run=run)
+        return PodPosition(role, index, groups.part_of(index or 0), group=group, run=run)
 
     return Workload(
         head=head,
         roles=tuple(role for i in range(groups.replicas) for role in groups.roles(str(i))),
-        seat=seat,
+        position=position,
         by_default=True,
         children=(("StatefulSet", head.name), *(("StatefulSet", f"{head.name}-{i}") for i in range(groups.replicas))),
         marks=((PREFIX + "name", head.name),),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a RayCluster, also one that a RayJob or RayService created. Roles are the head, and each group of workers.
+"""Reads a RayCluster, including those that a RayJob or RayService created. Roles: the head, and each group of workers.
 
 Sources: workloads.md 4, 5.2, 10.1 and 10.2.
 """
@@ -9,15 +9,17 @@ from typing import Any
 
 from koordpy.api.objects import Pod
 from koordpy.workloads.workload_manifest import Head, Source, note_of
-from koordpy.workloads.workload_model import Filling, JobPart, Role, Slot, Template, Workload, seats
+from koordpy.workloads.workload_model import Filling, JobPart, Role, Slot, Template, Workload, position_by_labels
 
 PREFIX = "ray.io/"
 HEAD = "headgroup"
 
 
 def _with_autoscaler(source: Source, spec: Source) -> Source:
-    """Returns the head's pod template with the autoscaler container that the operator adds, because the container's
-    requests count. Without configured resources the defaults of KubeRay apply."""
+    """Returns the head's pod template with the autoscaler container that the operator adds to it.
+
+    The requests of this container count. If no resources are configured for it, KubeRay's defaults apply.
+    """
     asked = spec.at("autoscalerOptions", "resources").raw
     amounts = {"cpu": "500m", "memory": "512Mi"}
     container: Mapping[str, Any] = {
@@ -38,7 +40,8 @@ def read_ray_cluster(source: Source, head: Head) -> Workload:
     scaled, note = spec.flag("enableInTreeAutoscaling"), note_of(source, "Succeeded", spec)
 
     def role(name: str, number: int, template: Source, least: int | None = None) -> Role:
-        """Returns the role of the head or of a worker group. least: minimum of an elastic group; None for none."""
+        """Returns the role of the head or of a worker group. least: minimum of an elastic group; None if not
+        elastic."""
         is_head = name == HEAD
         labels = {
             "cluster": head.name,
@@ -77,7 +80,7 @@ def read_ray_cluster(source: Source, head: Head) -> Workload:
     return Workload(
         head=head,
         roles=tuple(roles.values()),
-        seat=seats(starts, role_of, "", dict.fromkeys(roles, 0)),
+        position=position_by_labels(starts, role_of, "", dict.fromkeys(roles, 0)),
         by_default=True,
         marks=((PREFIX + "cluster", head.name),),
         sized_by="workerGroupSpecs",

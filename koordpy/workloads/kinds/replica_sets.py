@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads StatefulSets, ReplicaSets, ReplicationControllers, DaemonSets, and Grove's PodGangs.
 
-The first four have one role with `replicas` pods. A PodGang has a role for each of its podgroups, and lists its pods.
-
-Sources: workloads.md 4, 5.2 and 10.1.
+The first four kinds have one role with `replicas` pods. A PodGang has a role for each of its podgroups, and lists its
+pods. Sources: workloads.md 4, 5.2 and 10.1.
 """
 
 from typing import Any
@@ -14,7 +13,7 @@ from koordpy.workloads.workload_model import (
     NO_TEMPLATE,
     Filling,
     JobPart,
-    PodSeat,
+    PodPosition,
     Role,
     SharedDomain,
     Slot,
@@ -22,7 +21,7 @@ from koordpy.workloads.workload_model import (
     Workload,
     claim_templates,
     own_claims,
-    seats,
+    position_by_labels,
     starts_of,
 )
 
@@ -38,15 +37,17 @@ def _one_role(source: Source, head: Head, part: JobPart, **more: Any) -> Workloa
     return Workload(
         head=head,
         roles=(Role(name="", parts=(part,), template=Template.read(spec.at("template"))),),
-        seat=more.pop("seat", None) or seats({"": 0}, lambda _: "", POD_INDEX),
+        position=more.pop("position", None) or position_by_labels({"": 0}, lambda _: "", POD_INDEX),
         selector=spec.at("selector").strings("matchLabels") or spec.strings("selector"),
         **more,
     )
 
 
 def read_stateful_set(source: Source, head: Head) -> Workload:
-    """Reads a StatefulSet, with the claims of its templates. With OrderedReady, the default, its pods are created one
-    by one, so they cannot start together."""
+    """Reads a StatefulSet, with the claims of its templates.
+
+    With OrderedReady, the default, its pods are created one after another, so they cannot start together.
+    """
     spec = source.at("spec")
     number, start = spec.count("replicas", 1), spec.at("ordinals").count("start")
     claims = claim_templates(spec, "volumeClaimTemplates")
@@ -62,32 +63,38 @@ def read_stateful_set(source: Source, head: Head) -> Workload:
 
 
 def read_replica_set(source: Source, head: Head) -> Workload:
-    """Reads a ReplicaSet or ReplicationController. `deployment_rollouts.py` combines the ReplicaSets of one Deployment;
-    the name is the key of the part, so that each pod is counted for its own ReplicaSet."""
+    """Reads a ReplicaSet or ReplicationController. `deployment_rollouts.py` combines the ReplicaSets of one Deployment.
+
+    The object's name is the key of the part, so that each pod is counted for its own ReplicaSet.
+    """
     number = source.at("spec").count("replicas", 1)
     part = JobPart(number=number, slot=lambda i: Slot(f"{head.name}-{i}", {}), filling=Filling.COUNT, key=head.name)
 
-    def seat(pod: Pod) -> PodSeat:
-        return PodSeat("", index_in(pod.metadata, POD_INDEX), part=head.name)
+    def position(pod: Pod) -> PodPosition:
+        return PodPosition("", index_in(pod.metadata, POD_INDEX), part=head.name)
 
-    return _one_role(source, head, part, caps_minimum=True, seat=seat)
+    return _one_role(source, head, part, caps_minimum=True, position=position)
 
 
 def read_daemon_set(source: Source, head: Head) -> Workload:
-    """Reads a DaemonSet, which is never a gang. The number of its pods is 0 here, because the nodes determine it when
-    its pods are created offline."""
+    """Reads a DaemonSet, which is never a gang.
+
+    It has 0 pods here, because the nodes determine their number when the pods are created offline.
+    """
     return _one_role(source, head, JobPart(number=0, filling=Filling.NODE), is_kind=False)
 
 
 def read_pod_gang(source: Source, head: Head) -> Workload:
-    """Reads Grove's PodGang, which lists its pods and creates none. Each podgroup is a role. Its topology constraints
-    become shared domains: of the whole PodGang, of sets of podgroups, and of single podgroups."""
+    """Reads Grove's PodGang, which lists its pods and creates none. Each podgroup is a role.
+
+    Its topology constraints become shared domains: of the whole PodGang, of sets of podgroups, and of single podgroups.
+    """
     roles: list[Role] = []
     members: dict[str, str] = {}
     spec = source.at("spec")
     whole = [SharedDomain(label, must=must) for label, must in zip(_packed(spec), (True, False), strict=True) if label]
     apart: dict[str, list[SharedDomain]] = {}
-    """Role -> its own shared domain, and the shared domains of the topology groups that contain it."""
+    """Role -> shared domains: its own, and those of the topology groups that contain the role."""
     for i, one in enumerate(spec.list("topologyConstraintGroupConfigs")):
         label, _ = _packed(one)
         for name in dict.fromkeys(one.texts("podGroupNames")) if label else ():
@@ -104,13 +111,14 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
     return Workload(
         head=head,
         roles=tuple(roles),
-        seat=seats(starts_of(roles), lambda pod: members.get(pod.key, ""), GROVE_INDEX),
+        position=position_by_labels(starts_of(roles), lambda pod: members.get(pod.key, ""), GROVE_INDEX),
         by_default=True,
         members=members,
     )
 
 
 def _packed(source: Source) -> tuple[str, str]:
-    """Returns (required, preferred) node labels: all pods must, or should, share one domain."""
+    """Returns (required, preferred) node label: all pods must share one domain of it, or preferably do; empty for
+    none."""
     pack = source.at("topologyConstraint", "packConstraint")
     return pack.text("required"), pack.text("preferred")

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads jobs of training-operator v1 (PyTorchJob, TFJob and so on), and MPIJobs. Each replica type, such as Worker, is
-a role.
+"""Reads jobs of training-operator v1 (PyTorchJob, TFJob and so on), and MPIJobs.
 
-Sources: workloads.md 4, 5.1, 5.2 and 10.2.
+Each replica type, such as Worker, is a role. Sources: workloads.md 4, 5.1, 5.2 and 10.2.
 """
 
 from collections.abc import Callable, Collection
@@ -18,23 +17,25 @@ from koordpy.workloads.workload_model import (
     StepCondition,
     Template,
     Workload,
-    seats,
+    position_by_labels,
     starts_of,
 )
 
 PREFIX = "training.kubeflow.org/"
 TYPES = ("Master", "Chief", "PS", "Worker", "Evaluator")
-"""Names of roles in the spec, in any case, in role order."""
+"""Names of roles in the spec (case is ignored), in the order of roles."""
 MPI_TYPES = ("Launcher", "Worker")
-"""Names of roles of an MPIJob, in role order."""
+"""Names of the roles of an MPIJob, in the order of roles."""
 # fields with a minimum over all roles, for messages
 MIN_AVAILABLE = "spec.runPolicy.schedulingPolicy.minAvailable"
 ELASTIC = "spec.elasticPolicy.minReplicas"
 
 
 def _slot(head: Head, role: str, works: bool, i: int) -> Slot:
-    """Returns the pod to create for index `i` of a role. works: True if the launcher of an MPIJob also works as its
-    first worker: it then has index 0, and the indexes of the workers begin at 1. Otherwise a launcher has no index.
+    """Returns the pod to create for index `i` of a role.
+
+    works: True if the launcher of an MPIJob is also its first worker: then it has index 0, and the indexes of the
+    workers begin at 1. Otherwise a launcher has no index.
     """
     labels = {PREFIX + "job-name": head.name, PREFIX + "replica-type": role}
     if head.kind == "MPIJob" or role in ("master", "chief"):
@@ -46,7 +47,7 @@ def _slot(head: Head, role: str, works: bool, i: int) -> Slot:
 
 
 def _role_of(head: Head, roles: Collection[str], pod: Pod) -> str:
-    """Returns the role of a pod by its labels, or by its name; empty for none."""
+    """Returns the role of a pod by its labels, else by its name; empty if it has none."""
     said = (pod.metadata.labels.get(PREFIX + key, "").lower() for key in ("replica-type", "job-role"))
     stem = pod.metadata.name.removeprefix(f"{head.name}-")
     named = (role for role in roles if stem == role or stem.startswith(f"{role}-"))
@@ -91,7 +92,7 @@ def _read(field: str, source: Source, head: Head) -> Workload:
     return Workload(
         head=head,
         roles=tuple(roles),
-        seat=seats(dict.fromkeys(starts, 0) if is_mpi else starts, role_of, index, last),
+        position=position_by_labels(dict.fromkeys(starts, 0) if is_mpi else starts, role_of, index, last),
         by_default=True,
         sized_by=field,
         ends_with="launcher" if is_mpi else "",
