@@ -124,8 +124,7 @@ class Registry:
         """Adds a resource. It replaces a resource with the same group, version and plural."""
         self._by_path[resource.group, resource.version, resource.plural] = resource
         known = self._by_name.get(resource.name)
-        # if a custom resource has several versions, the version that was added first (the storage version) gets the
-        # name
+        # of several versions of a custom resource, the version that was added first (the storage version) gets the name
         if known is None or known.version == resource.version or not resource.custom:
             self._by_name[resource.name] = resource
 

@@ -31,9 +31,9 @@ def accept(
     """Allocates devices for a unit's plan, checks the plan, and puts it on the draft.
 
     Returns `RejectedUnit` if the check found a fault; the draft is unchanged then. nodes: pod key -> node position.
-    proof, runs: of the method that found the plan. notes: pod key -> annotations of its Binding, in addition to those
-    of devices. preemption: the preemption plan that the placement belongs to, with its victims already off the draft;
-    None without victims.
+    proof, runs: of the method that found the plan. notes: pod key -> further annotations of its Binding, beside those
+    of its devices. preemption: the preemption plan that the placement belongs to, with its victims already
+    off the draft; None without victims.
     """
     # 1. devices of each pod on its node
     names = {key: round_state.snapshot.nodes[node].name for key, node in nodes.items()}

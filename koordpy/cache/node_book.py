@@ -137,7 +137,7 @@ class NodeBook:
             self.put(known.node)
 
     def drop(self, name: str) -> None:
-        """Removes a node; an unknown one is ignored."""
+        """Removes a node; an unknown name is ignored."""
         if self._nodes.pop(name, None) is not None:
             self._odd.pop(name, None)
             self._marked.pop(name, None)
@@ -162,7 +162,7 @@ class NodeBook:
 
     @property
     def may_lose_nodes(self) -> bool:
-        """True if a node is lost, or will be lost once `repair.lostAfter` has passed."""
+        """True if at least one node is lost, or will be lost once `repair.lostAfter` has passed."""
         return bool(self._marked)
 
     def lost(self, now: float) -> dict[str, LostNode]:
@@ -190,7 +190,7 @@ class NodeBook:
         self._warnings = None
 
     def put_topology(self, obj: ClusterNetworkTopology) -> None:
-        """Stores the ClusterNetworkTopology named `default`, and ignores all other ones.
+        """Stores the ClusterNetworkTopology if it is named `default`; any other one is ignored.
 
         If it has faults, the earlier layers stay in use.
         """
@@ -229,7 +229,7 @@ class NodeBook:
 
     @property
     def tree(self) -> Tree:
-        """The topology tree; rebuilt on first use after a change of labels, layers, HyperNodes or the set of nodes."""
+        """The topology tree; rebuilt when needed after a change of labels, layers, HyperNodes or the set of nodes."""
         if self._tree is None:
             labels = {name: info.labels for name, info in self._nodes.items()}
             self.hypernode_faults = ()
@@ -277,8 +277,8 @@ class NodeBook:
         return tuple(self._nodes[name] for name in tree.node_names)
 
     def total(self) -> Amounts:
-        """Returns the sum of allocatable over all nodes that are not being deleted, also cordoned ones
-        (quota-fairness.md 4)."""
+        """Returns the sum of allocatable over all nodes that are not being deleted, including cordoned
+        nodes (quota-fairness.md 4)."""
         if self._total is None:
             self._total = {}
             for node in self._nodes.values():

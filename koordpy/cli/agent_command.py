@@ -253,7 +253,7 @@ async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIte
         gpus = [gpu for gpu in book.gpus if not gpu.mig]
         service.server.offer([PluginOffer(gpu.key, not book.why_sick(gpu.key), gpu.numa) for gpu in gpus])
 
-    agent.looked, agent.obstacle, service.changed = offer, lambda: service.obstacle, agent.stirred.set
+    agent.looked, agent.obstacle, service.changed = offer, lambda: service.obstacle, agent.look_requested.set
     agent.unavailable = lambda: service.allocator.unavailable
     task = asyncio.create_task(service.run())
     try:

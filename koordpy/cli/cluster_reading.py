@@ -119,7 +119,8 @@ async def _read(
 async def installed(client: ApiClient, notes: list[str], flags: Sequence[Flag]) -> tuple[KoordpyConfiguration, str]:
     """Returns (configuration, its source) of the chart's release in the cluster.
 
-    Returns the defaults if there is not exactly one release, and then appends a note to `notes`.
+    Returns the defaults if there is not exactly one release with a valid configuration that the user may read. If
+    another configuration may be in use then, a note is appended to `notes`.
     """
     default = load_config(None, flags=flags), "defaults"
     assumed = "the default configuration is assumed (use --config to name another)"

@@ -33,12 +33,12 @@ PAUSE_SECONDS = 0.5
 NOT_ON_THIS_HOST = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
-class Doors:
+class ConnectionLimiter:
     """Accepts and counts the connections of one server. Must only be used on the event loop."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, *, most: int = MOST) -> None:
         self.tls, self._most, self._count = tls, most, 0
-        self._guests: dict[str, dict[_Guest, None]] = {}
+        self._connections: dict[str, dict[_Connection, None]] = {}
         """Address -> its connections, the oldest first."""
         self._accepting: list[asyncio.Task[None]] = []
         self._runner: web.AppRunner | None = None
@@ -90,68 +90,68 @@ class Doors:
                     logger.warning("a connection could not be accepted: %s", fault)
                     await asyncio.sleep(PAUSE_SECONDS)
                     continue
-                guest = _Guest(self, server(), str(peer[0]))
-                self._enter(guest)
-                guest.greet(connection)
+                one = _Connection(self, server(), str(peer[0]))
+                self._add(one)
+                one.start(connection)
 
-    def _enter(self, guest: "_Guest") -> None:
-        self._guests.setdefault(guest.address, {})[guest] = None
+    def _add(self, one: "_Connection") -> None:
+        self._connections.setdefault(one.address, {})[one] = None
         self._count += 1
         if self._count > self._most:
-            most = max(self._guests.values(), key=len)
+            most = max(self._connections.values(), key=len)
             oldest = next(iter(most))
-            self.leave(oldest)
+            self.remove(oldest)
             oldest.close()
 
-    def leave(self, guest: "_Guest") -> None:
+    def remove(self, one: "_Connection") -> None:
         """Stops counting a connection that is closed, or is about to be closed."""
-        own = self._guests.get(guest.address, {})
-        if guest in own:
-            del own[guest]
+        own = self._connections.get(one.address, {})
+        if one in own:
+            del own[one]
             self._count -= 1
             if not own:
-                del self._guests[guest.address]
+                del self._connections[one.address]
 
 
-class _Guest(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """One connection. The server's protocol receives everything that follows the handshake."""
 
-    def __init__(self, doors: Doors, server: asyncio.Protocol, address: str) -> None:
-        self.address, self._doors, self._server = address, doors, server
+    def __init__(self, limiter: ConnectionLimiter, server: asyncio.Protocol, address: str) -> None:
+        self.address, self._limiter, self._server = address, limiter, server
         self._transport: asyncio.Transport | None = None
         """None until the handshake is done."""
-        self._greeting: asyncio.Task[None] | None = None
+        self._handshake: asyncio.Task[None] | None = None
         self.data_received, self.eof_received = server.data_received, server.eof_received  # type: ignore[method-assign]
         self.pause_writing, self.resume_writing = server.pause_writing, server.resume_writing  # type: ignore[method-assign]
 
-    def greet(self, connection: socket.socket) -> None:
+    def start(self, connection: socket.socket) -> None:
         """Starts the handshake. Without TLS it starts the server's protocol at once."""
-        self._greeting = asyncio.create_task(self._greet(connection))
+        self._handshake = asyncio.create_task(self._shake_hands(connection))
 
-    async def _greet(self, connection: socket.socket) -> None:
-        loop, tls = asyncio.get_running_loop(), self._doors.tls
+    async def _shake_hands(self, connection: socket.socket) -> None:
+        loop, tls = asyncio.get_running_loop(), self._limiter.tls
         patience = None if tls is None else HANDSHAKE_SECONDS
         try:
             with contextlib.suppress(OSError, TimeoutError):  # the client disconnected, or the handshake failed
                 await loop.connect_accepted_socket(lambda: self, connection, ssl=tls, ssl_handshake_timeout=patience)
         finally:
             if self._transport is None:
-                self._doors.leave(self)
+                self._limiter.remove(self)
                 connection.close()
 
     def close(self) -> None:
         """Closes the connection at once, also during its handshake."""
         if self._transport is not None:
             self._transport.abort()
-        elif self._greeting is not None:
-            self._greeting.cancel()
+        elif self._handshake is not None:
+            self._handshake.cancel()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is no subclass of it
         self._server.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._doors.leave(self)
+        self._limiter.remove(self)
         if self._transport is not None:
             self._server.connection_lost(exc)
 

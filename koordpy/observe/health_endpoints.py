@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from koordpy.api.object_names import split_address
-from koordpy.observe.connection_limits import Doors
+from koordpy.observe.connection_limits import ConnectionLimiter
 from koordpy.observe.metrics import CONTENT_TYPE, Metrics
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class HealthServer:
         self._guard = guard
         self._rendered = (-METRICS_SECONDS, b"")
         self._showing, self._waiting = asyncio.Lock(), 0
-        self._doors = Doors()
+        self._limiter = ConnectionLimiter()
         self.port = 0
 
     async def start(self) -> None:
@@ -93,12 +93,12 @@ class HealthServer:
             app.router.add_get("/configz", partial(self._show, self._configuration))
         app.router.add_get("/debug", self._list_debug)
         app.router.add_get("/debug/{name:.*}", self._debugged)
-        self.port = await self._doors.serve(app, self._host, self._port, shutdown_timeout=0.5, keepalive_timeout=15.0)
+        self.port = await self._limiter.serve(app, self._host, self._port, shutdown_timeout=0.5, keepalive_timeout=15.0)
         logger.info("health%s on port %d", " and metrics" if self._metrics is not None else "", self.port)
 
     async def stop(self) -> None:
         """Closes the port."""
-        await self._doors.stop()
+        await self._limiter.stop()
 
     async def _alive(self, request: web.Request) -> web.Response:
         # the answer proves that the event loop is running

@@ -28,7 +28,7 @@ from koordpy.api.object_names import split_address
 from koordpy.api.objects import ConfigMap
 from koordpy.engine.client.api_client import ApiClient
 from koordpy.engine.client.api_errors import ApiError, Unreachable
-from koordpy.observe.connection_limits import Doors
+from koordpy.observe.connection_limits import ConnectionLimiter
 from koordpy.operator.debug_access import ACCESS_REVIEWS, AccessReview
 from koordpy.operator.front_proxy import CONFIG_MAP, FrontProxy, NoTrustError, User, context_for, read_front_proxy
 from koordpy.operator.tenant_limits import Bucket, Meter, RefusedError, too_many
@@ -117,7 +117,7 @@ class TenantApi:
         self._folder, self._client = folder, client
         self._proxy: FrontProxy | None = None
         self._loaded: tuple[int, int, FrontProxy | None] | None = None
-        self._doors = Doors(context_for(None, *self._files))
+        self._limiter = ConnectionLimiter(context_for(None, *self._files))
         self._looking: asyncio.Task[None] | None = None
         self._meter, self._reviews = Meter(clock), Reviews(client, clock)
         self.port = 0
@@ -134,7 +134,7 @@ class TenantApi:
         """Listens. Raises OSError if the address, the certificate or the key is unusable."""
         app = web.Application(client_max_size=1)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self.port = await self._doors.serve(app, self._host, self._port, shutdown_timeout=1.0, keepalive_timeout=60.0)
+        self.port = await self._limiter.serve(app, self._host, self._port, shutdown_timeout=1.0, keepalive_timeout=60.0)
         self._looking = asyncio.create_task(self._look())
         logger.info("tenant API on port %d", self.port)
 
@@ -143,7 +143,7 @@ class TenantApi:
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
-        await self._doors.stop()
+        await self._limiter.stop()
         if self.answers is not None:
             self.answers.close()
 
@@ -156,7 +156,7 @@ class TenantApi:
         proxy = read_front_proxy(found.data)
         stamps = self._stamps()
         if (*stamps, proxy) != self._loaded:
-            self._doors.tls = context_for(proxy, *self._files)
+            self._limiter.tls = context_for(proxy, *self._files)
             self._proxy, self._loaded = proxy, (*stamps, proxy)
 
     def _stamps(self) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from aiohttp import web
 from koordpy.api.object_names import split_address
 from koordpy.engine.client.api_errors import ApiError, Unreachable
 from koordpy.engine.planning_turns import Turnstile
-from koordpy.observe.connection_limits import Doors
+from koordpy.observe.connection_limits import ConnectionLimiter
 from koordpy.operator.gpu_injection import answer
 from koordpy.operator.quota_hook import QuotaHook
 
@@ -57,7 +57,7 @@ class Webhook:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._loaded: tuple[int, int] | None = None
-        self._doors, self._gate = Doors(self._context), Turnstile(LARGE_AT_A_TIME)
+        self._limiter, self._gate = ConnectionLimiter(self._context), Turnstile(LARGE_AT_A_TIME)
         self._looking: asyncio.Task[None] | None = None
         self.port = 0
         self.quotas: QuotaHook | None = None
@@ -71,7 +71,7 @@ class Webhook:
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_post(PATH, self._mutate)
         app.router.add_post(QUOTAS_PATH, self._validate)
-        self.port = await self._doors.serve(
+        self.port = await self._limiter.serve(
             app, self._host, self._port, shutdown_timeout=2.0, keepalive_timeout=KEEP_SECONDS
         )
         self._looking = asyncio.create_task(self._look())
@@ -82,7 +82,7 @@ class Webhook:
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
-        await self._doors.stop()
+        await self._limiter.stop()
 
     async def _mutate(self, request: web.Request) -> web.Response:
         review = await self._read(request)

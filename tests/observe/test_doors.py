@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from koordpy.observe import connection_limits
-from koordpy.observe.connection_limits import Doors
+from koordpy.observe.connection_limits import ConnectionLimiter
 from tests.engine.certificates import AUTHORITY, Maker
 
 MOST = 4
@@ -24,13 +24,13 @@ Guest = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 @asynccontextmanager
 async def listening(
     tls: ssl.SSLContext | None = None, host: str | None = "127.0.0.1"
-) -> AsyncIterator[tuple[Doors, int]]:
+) -> AsyncIterator[tuple[ConnectionLimiter, int]]:
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.Response(text=f"{request.remote}")
 
     runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0.1)
     await runner.setup()
-    own = Doors(tls, most=MOST)
+    own = ConnectionLimiter(tls, most=MOST)
     assert runner.server is not None
     port = await own.open(runner.server, host, 0)
     try:
