@@ -306,6 +306,10 @@ class UnitReport:
         return tuple(dict.fromkeys(found))
 
 
+SELF_CHECK = "a plan failed koordpy's own check and was not carried out"
+"""Message about a plan that an independent check rejected; its faults follow."""
+
+
 @dataclass(frozen=True, slots=True)
 class RejectedPlan:
     """A unit's plan that the independent check rejected, because of a bug of the planner. It is not carried out."""
@@ -328,7 +332,7 @@ class RejectedPlan:
     @property
     def text(self) -> str:
         """The message for users."""
-        return f"a plan was refused by its check ({', '.join(self.checks)}): {self.faults[0][1]}"
+        return f"internal error: {SELF_CHECK} ({', '.join(self.checks)}): {self.faults[0][1]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,17 @@ def rules_of(pods: Iterable[Pod]) -> list[tuple[str, Respec]]:
     return sorted(found.items(), key=lambda item: item[0])
 
 
+def rule_title(name: str) -> str:
+    """Returns the rule of a name in `rules_of` as a noun: `the required pod affinity over KEY`, or the host port."""
+    titles = {
+        "spread": "the topology spread constraint",
+        "affinity": "the required pod affinity",
+        "anti-affinity": "the required pod anti-affinity",
+    }
+    kind, _, rest = name.partition(" ")
+    return f"{titles[kind]} {rest}" if kind in titles else name
+
+
 def _without_spread(pod: Pod, *, key: str) -> Pod:
     """Returns the pod without its required spread constraints over a node label."""
     left = [

@@ -188,16 +188,15 @@ def benefit(one: PreemptingUnit, round_state: RoundState) -> Benefit:
     pods = [pod for victim in one.victims for pod in victim.unit.pods]
     devices = sum(card_hundredths(pod.charged) for pod in pods)
     broken = sum(victim.unit.kind is UnitKind.CORE for victim in one.victims)
-    parts = [count_noun(len(pods), "pod"), count_noun(devices / 100, "accelerator")]
+    text = f"evicts {count_noun(len(pods), 'pod')}"
+    if devices:
+        text += f" with {count_noun(devices / 100, 'accelerator')}"
     if broken:
-        parts.append(f"{count_noun(broken, 'gang')} broken")
-    text = f"evicting {', '.join(parts)} makes room for {count_noun(len(one.nodes), 'pod')}"
+        text += f" ({count_noun(broken, 'gang')} broken)"
+    text += f" so that {count_noun(len(one.nodes), 'pod')} can start"
     if one.attempt.proof is not Proof.OPTIMAL:
-        text = (
-            f"best found: {count_noun(len(pods), 'pod')}"
-            + (f", bound {one.least}" if one.least is not None else "")
-            + f"; {text}"
-        )
+        text += f" (best found: {count_noun(len(pods), 'pod')}"
+        text += f", bound {one.least}: any plan evicts at least {count_noun(one.least, 'pod')})" if one.least else ")"
     if rejected := one.attempt.rejected:
-        text += f"; before, {rejected[0].text}"
+        text += f". Earlier in this round, {rejected[0].text.removeprefix('internal error: ')}"
     return Benefit(one.unit.id, beneficiary_of(one), text)

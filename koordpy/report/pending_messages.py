@@ -26,7 +26,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
 from koordpy.plan.pending_reason import Reason
-from koordpy.plan.round_plan import PendingPod, Proof
+from koordpy.plan.round_plan import SELF_CHECK, PendingPod, Proof
 from koordpy.plugins.spare_nodes import spares_of
 from koordpy.pods.pod_info import PodInfo
 from koordpy.report.denial import KEPT, core_size, filter_sentence, gang_need, met_sentence
@@ -130,7 +130,7 @@ def pending_pods(
             said = reasons.of(one, after, None)
             return [pending_entry(pod, said, gate.text, gate.plugins, gated=not gate.plugins) for pod in waiting]
         case RejectedUnit(fault=fault):
-            text = f"plan refused by its check: {fault}"
+            text = f"internal error: {SELF_CHECK}: {fault}"
             said = reasons.of(one, after, None)
             return [pending_entry(pod, said, text, ()) for pod in waiting]
     # a quota refusal: on the current draft, or else in the unit's attempt. `lack`: diagnosis of a unit without

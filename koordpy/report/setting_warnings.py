@@ -7,6 +7,7 @@ On a live cluster each warning becomes an InvalidAnnotation event; offline comma
 from collections.abc import Iterable, Sequence
 
 from koordpy.api import keys
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.key_hints import Holder
 from koordpy.api.reading_limits import MEANT_AMONG
 from koordpy.api.spelling import hint
@@ -80,16 +81,26 @@ def counted_text(resource: str) -> str:
 
 
 def _quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Returns (object, sentence) for quota labels that name no known quota or are ignored, and for invalid quotas."""
+    """Returns (object, sentence) for quota labels that name no known quota or are ignored, and for invalid quotas.
+
+    There is one sentence for all pods of a unit that name the same unknown quota; its object is the first of them.
+    """
     quotas = snapshot.quotas
     tree = quotas.tree
     near = tree.quotas if len(tree.quotas) <= MEANT_AMONG else ()
     out = list(tree.warnings)
-    for pod in (pod for unit in units for pod in unit.pending if pod.pod.metadata.labels):
-        out += [(f"Pod/{pod.key}", text) for text in quotas.ignored(pod)]
-        if name := quotas.unknown(pod):
-            text = f"label {keys.QUOTA_NAME}: no ElasticQuota {name}: the pod counts in {quotas.quota_of(pod)}"
-            out.append((f"Pod/{pod.key}", text + hint(name, near)))
+    for unit in units:
+        unknown: dict[tuple[str, str], list[PodInfo]] = {}
+        for pod in (pod for pod in unit.pending if pod.pod.metadata.labels):
+            out += [(f"Pod/{pod.key}", text) for text in quotas.ignored(pod)]
+            if name := quotas.unknown(pod):
+                unknown.setdefault((name, quotas.quota_of(pod)), []).append(pod)
+        for (name, counted), pods in unknown.items():
+            more = f" and {count_noun(len(pods) - 1, 'more pod')} of its gang count" if len(pods) > 1 else " counts"
+            meant = hint(name, near)
+            text = f"label {keys.QUOTA_NAME}: there is no ElasticQuota {name}"
+            text += f"{meant} This" if meant else ": this"
+            out.append((f"Pod/{pods[0].key}", f"{text} pod{more} in quota {counted}"))
     return out
 
 

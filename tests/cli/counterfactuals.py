@@ -208,9 +208,9 @@ def _tolerate(one: Cluster, job: Job, match: re.Match[str]) -> None:
 
 
 def _give_up(one: Cluster, job: Job, match: re.Match[str]) -> None:
-    kind, key = match[1], match[2]
+    kind, key = match[1].split()[-1], match[2]
     for spec in _specs(one, job):
-        if kind == "spread":
+        if kind == "constraint":
             spec["topologySpreadConstraints"] = [
                 rule
                 for rule in spec.get("topologySpreadConstraints", [])
@@ -251,10 +251,10 @@ def _ask_less(one: Cluster, job: Job, match: re.Match[str]) -> None:
 
 
 def _is_meant(whose: str, pod: Document) -> bool:
-    """Whether a pod is one of `it`, `each pod of gang NS/NAME`, `each pod of role NAME` or `pod NS/NAME`."""
+    """Whether a pod is one of `it`, `each member`, `each pod of gang NS/NAME` or `role NAME`, or `pod NS/NAME`."""
     role = whose.partition("each pod of role ")[2]
     named = bool(role) and f"-{role}-" in pod["metadata"]["name"]
-    return named or whose in ("it", f"each pod of gang {_gang_of(pod)}", _job_of_pod(pod))
+    return named or whose in ("it", "each member", f"each pod of gang {_gang_of(pod)}", _job_of_pod(pod))
 
 
 def _job_of_pod(pod: Document) -> str:
@@ -328,8 +328,6 @@ def _annotated(value: Any) -> Iterator[Document]:
 def _least_of_workload(one: Cluster, job: Job, match: re.Match[str]) -> None:
     """`annotation KEY of KIND NAME`, or `annotation KEY on the pod template of role ROLE of KIND NAME`."""
     kind, name = match["kind"], match["name"]
-    if kind == "ReplicaSet" and name not in one.of(kind):
-        kind = "Deployment"  # simulate makes the pods of a Deployment, and no ReplicaSet
     holder = one.of(kind)[name]
     if match["template"]:
         found = list(_templates(_role(holder, match["role"]) if match["role"] else holder))
@@ -339,10 +337,9 @@ def _least_of_workload(one: Cluster, job: Job, match: re.Match[str]) -> None:
 
 
 def _least_of_pods(one: Cluster, job: Job, match: re.Match[str]) -> None:
-    """`annotation KEY` or `label KEY` of the members, of one gang where it is named."""
+    """`annotation KEY` or `label KEY` of the members of a gang."""
     for pod in one.of("Pod").values():
-        own = _gang_of(pod) == match["whose"] if match["whose"] else gang_name(pod) in job.gangs
-        if own:
+        if _gang_of(pod) == match["whose"]:
             pod["metadata"].setdefault(f"{match['field']}s", {})[match["key"]] = match["least"]
 
 
@@ -385,6 +382,28 @@ def _missing_members(one: Cluster, job: Job, match: re.Match[str]) -> None:
         pod["metadata"]["name"] += f"-new-{number}"
         pod["metadata"].pop("uid", None)
         one.documents.append(pod)
+
+
+def _grouped(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    space, _, name = match[1].partition("/")
+    meta = {"name": name, "namespace": space}
+    made = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "metadata": meta}
+    one.documents.append(made | {"spec": {"minMember": int(match[2])}})
+
+
+def _claimed(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """Bound claims, each with a volume without node affinity."""
+    for key in _names(match[1]):
+        space, _, name = key.partition("/")
+        spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"]}
+        volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"of-{name}"}}
+        bound = {"claimRef": {"namespace": space, "name": name, "uid": f"uid-{name}"}}
+        one.documents.append(volume | {"spec": spec | bound, "status": {"phase": "Bound"}})
+        meta = {"name": name, "namespace": space, "uid": f"uid-{name}"}
+        meta |= {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}  # type: ignore[dict-item]
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta}
+        wants = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+        one.documents.append(claim | {"spec": wants | {"volumeName": f"of-{name}"}, "status": {"phase": "Bound"}})
 
 
 def _uncordon(one: Cluster, job: Job, match: re.Match[str]) -> None:
@@ -701,12 +720,9 @@ def _alone(one: Cluster, job: Job, match: re.Match[str]) -> None:
 
 
 def _fewer_members(one: Cluster, job: Job, match: re.Match[str]) -> None:
-    names = {match["gang"].partition("/")[2]} if match["gang"] else job.gangs
-    for name in names:
-        spec = one.of("PodGroup")[name]["spec"]
-        if len(names) == 1:
-            assert str(spec["minMember"]) == match["had"], match[0]
-            spec["minMember"] = int(match["least"])
+    spec = one.of("PodGroup")[match["gang"].partition("/")[2]]["spec"]
+    assert str(spec["minMember"]) == match["had"], match[0]
+    spec["minMember"] = int(match["least"])
 
 
 def _prioritise(one: Cluster, job: Job, match: re.Match[str]) -> None:
@@ -744,54 +760,59 @@ def _heavier(one: Cluster, job: Job, match: re.Match[str]) -> None:
 
 
 COMPLETED = r"(?P<completed>(?:gang|pods?|the|all) [^:]+?) completed"
-OWNER = rf"(?:{'|'.join(sorted(REPLACING))}) [\w./-]+"
-REPLACED = rf"(?P<controllers>, not replaced by (?:\d+ controllers|{OWNER}(?:(?:, | and ){OWNER})*))?"
+OWNER = rf"(?:{'|'.join(sorted({*REPLACING, 'Deployment'}))}) [\w./-]+"
+REPLACED = rf"(?P<controllers> without being replaced by (?:\d+ controllers|{OWNER}(?:(?:, | and ){OWNER})*))?"
 JOBS = r"(?:gang|pod) [\w./-]+(?:(?:, | and )(?:gang|pod) [\w./-]+)*"
 FORMS: dict[str, Doing] = {
     r"it tolerated taints? (\S+(?: and \S+)*)": _tolerate,
-    r"(spread|affinity|anti-affinity) over (\S+) were given up": _give_up,
-    r"host port (\d+) were given up": _give_up_port,
+    r"the (topology spread constraint|required pod (?:anti-)?affinity) over (\S+) were removed": _give_up,
+    r"host port (\d+) were removed": _give_up_port,
     r"(?:node selector (\S+)=(\S*)|its node selector|its required node affinity|"
-    r"its node selector and its required node affinity) were left out(?: \(no node has it[^)]*\))?": _unselect,
-    r"(?P<of>it|each pod of (?:gang|role) \S+|pod \S+) requested (?P<less>\S+) (?P<what>\S+) "
+    r"its node selector and its required node affinity) were removed(?: \(no node has [^)]*\))?": _unselect,
+    r"(?P<of>it|each member|each pod of (?:gang|role) \S+|pod \S+) requested (?P<less>\S+) (?P<what>\S+) "
     r"\(it requests \S+\)": _ask_less,
-    r"it requested (\S+): no node has (\S+)": _rename,
+    r"it requested (\S+) instead of (\S+), which no node has": _rename,
     r"(?:the pod|its members) were preemptible": _evictable,
-    r"annotation (\S+) were left out": _unannotate,
-    rf"(?P<layer>\w+)(?: of each (?P<scope>\w+))?(?: of gangs? (?P<gangs>{NAMES})| of \d+ gangs)? were PreferGather|"
-    rf"podCountMultiple (?P<uncounted>\w+)=\d+(?: of gangs? (?P<counting>{NAMES})| of \d+ gangs)? were left out": _wish,
-    r"it had (\d+) members \(it has (\d+), not a multiple of \d+\)": _members,
-    r"(\d+) more members? of gang (\S+) existed \(\d+ of minMember \d+ exist\)": _missing_members,
+    r"annotation (\S+) were removed": _unannotate,
+    rf"the gather strategy for (?P<layer>\w+)(?: \(scope (?P<scope>\w+)\))?"
+    rf"(?: of gangs? (?P<gangs>{NAMES})| of \d+ gangs)? were PreferGather instead of MustGather|"
+    rf"podCountMultiple (?P<uncounted>\w+)=\d+(?: of gangs? (?P<counting>{NAMES})| of \d+ gangs)? were removed": _wish,
+    r"it had (\d+) members \(it has (\d+), which is not a multiple of \d+\)": _members,
+    r"(\d+) more members? of gang (\S+) existed \(minMember is \d+, \d+ members? exists?\)": _missing_members,
+    r"PodGroup (\S+) existed with minMember (\d+)": _grouped,
+    rf"PersistentVolumeClaims? ({NAMES}) existed, with (?:a volume|volumes) that every node can use": _claimed,
     rf"nodes? ({NAMES}) were uncordoned|all \d+ cordoned nodes were uncordoned": _uncordon,
     rf"nodes? ({NAMES}) had labels? (\S+=\S+(?: and \S+=\S+)*)": _label,
     rf"there were (?P<new>\d+ more nodes? with (?P<amount>\S+) (?P<resource>\S+) in \S+(?: [\w./-]+?)?"
     rf"(?:(?:, | and )\d+ in \S+ [\w./-]+)*), like nodes? (?P<like>{NAMES})"
-    r"(?: \(needed for [\w.-]+; [^;:]+ fits?\))?": _new_nodes,
+    r"(?: \(needed for the pods of [\w.-]+; the pods of [^;:]+ fit\))?": _new_nodes,
     rf"node [\w.-]+ had [^:]*, for example after {COMPLETED}{REPLACED}": _completed,
-    rf"\d+ more slots? were free in [^,]+, for example after {COMPLETED}{REPLACED}": _completed,
-    rf"{COMPLETED}(?: on node [\w.-]+|, which counts? in quota [^\s,]+)?{REPLACED}": _completed,
-    r"node ([\w.-]+) took pods of this shape again: it rejected \d+, until [\w:-]+": _tried_again,
+    rf"[^,]+ had room for \d+ more (?:members?|pods? like \S+), for example after {COMPLETED}{REPLACED}": _completed,
+    rf"{COMPLETED}(?: on node [\w.-]+| and released what (?:it uses|they use) of quota [^\s,]+)?{REPLACED}": _completed,
+    r"node ([\w.-]+) took pods of this shape again \(it rejected \d+ pods?, so it gets none until [\w:-]+\)": (
+        _tried_again
+    ),
     r"it waited until (\S+): by then enough running pods will have completed": _waits,
-    rf"it declared an end by \S+: annotation {RUNTIME}: (\S+)": _declare_end,
+    rf"annotation {RUNTIME} were (\d+s), so that it ends by [\w:-]+": _declare_end,
     r"pod (\S+) were gone: it uses GPU \d+ of node \S+, which is unhealthy": _gone,
     r"free (\d+) devices of class \S+ on (\S+)": _devices_freed,
     r"node ([\w.-]+) had (\S+) more (\S+) free in NUMA zone (\d+)": _zone_freed,
     r"\d+ terminating pods? on .* had ended": _terminated,
     r"(min|max) of quota (\S+) were (\S+) (\S+) \(it is (\S+)\)": _limit,
-    r"the pending pods of (?:quota (\S+)|the \d+ other quotas) were deleted \([^)]*\)": _unasked,
+    r"the pending pods of (?:quota (\S+)|the \d+ other quotas) were deleted \(they request [^)]*\)": _unasked,
     rf"(?P<jobs>{JOBS}) were not placed before it|"
     r"the (?P<number>\d+) jobs of this round \([^)]*\) were not placed before it": _not_first,
-    r"no other pod were pending: jobs ahead of it reserve capacity": _alone,
+    r"no other pod were pending \(capacity is reserved for jobs ahead of it\)": _alone,
     r"annotation (?P<key>\S+) (?P<template>on the pod template )?of (?:role (?P<role>\S+) of )?(?P<kind>[A-Z]\w+) "
-    r"(?P<name>\S+) were (?P<least>\d+) \((?:it is )?\d+(?: members start together)?\)": _least_of_workload,
-    r"(?P<field>annotation|label) (?P<key>\S+)(?: of gang (?P<whose>\S+))? were (?P<least>\d+) "
+    r"(?P<name>\S+) were (?P<least>\d+) \((?:it is \d+|now \d+ members? must start together)\)": _least_of_workload,
+    r"(?P<field>annotation|label) (?P<key>\S+) of the pods of gang (?P<whose>\S+) were (?P<least>\d+) "
     r"\(it is \d+\)": _least_of_pods,
-    r"minMember(?: of gang (?P<gang>\S+))? were (?P<least>\d+) \(it is (?P<had>\d+)\)": _fewer_members,
-    r"its priority class were (?P<class>\S+) \(priority (?P<value>-?\d+); it has -?\d+\)"
+    r"minMember of PodGroup (?P<gang>\S+) were (?P<least>\d+) \(it is (?P<had>\d+)\)": _fewer_members,
+    r"its PriorityClass were (?P<class>\S+) with priority (?P<value>-?\d+) \(its priority is -?\d+\)"
     r"(?P<both> and its preemptionPolicy were PreemptLowerPriority)?|"
-    r"its priority were (?P<number>\d+) \(it is -?\d+; no PriorityClass suffices\)": _prioritise,
+    r"its priority were (?P<number>\d+) \(it is -?\d+, and no PriorityClass is high enough\)": _prioritise,
     r"its preemptionPolicy were PreemptLowerPriority \(it is Never\)": _preempts,
-    r"no nodes were reserved for a starving job \(fairness.starvationAfter\)": _unheld,
+    r"no nodes were reserved for a starving job \(fairness.starvationAfter: 0s in the configuration\)": _unheld,
     r"fairness.reclaim were all": _reclaimed,
     r"fairness.weights of user (\S+) were (\S+) \(it is \S+\)": _heavier,
 }

@@ -106,12 +106,14 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]
 """
 CLAIM = ", resourceClaims: [{name: g, resourceClaimTemplateName: t}]"
 
+OF_NONE = ", labels: {pod-group.scheduling.sigs.k8s.io: none}"
+
 CASES: dict[str, tuple[str, str, set[str], str]] = {
     "a smaller minMember of a PodGroup of Volcano": (
         f"{node('n1', 2)}{VOLCANO}}}{THREE}",
         "g-0",
-        {"minMember were 2 (it is 3)"},
-        "minMember were 2 (it is 3)",
+        {"minMember of PodGroup default/g were 2 (it is 3)"},
+        "minMember of PodGroup default/g were 2 (it is 3)",
     ),
     "a PodGroup of Volcano whose subgroups need the members": (
         f"{node('n1', 2)}{VOLCANO}, subGroupPolicy: [{{name: s, subGroupSize: 3, minSubGroups: 1}}]}}{THREE}",
@@ -123,8 +125,8 @@ CASES: dict[str, tuple[str, str, set[str], str]] = {
         node("n1", 2) + SET + pod("web-0", meta=OF_SET, spec=", nodeName: n1") + pod("p", 2),
         "p",
         {
-            "node n1 had 1 more cpu (free 1), for example after pod default/web-0 completed,"
-            " not replaced by ReplicaSet default/web"
+            "node n1 had 1 more cpu free (now 1), for example after pod default/web-0 completed"
+            " without being replaced by ReplicaSet default/web"
         },
         "completed",
     ),
@@ -146,13 +148,25 @@ CASES: dict[str, tuple[str, str, set[str], str]] = {
     "never fits because of labels": (
         SPINES + node("n1", 1) + node("n2", 1) + pod("g-0", meta=OF_GANG) + pod("g-1", meta=OF_GANG),
         "g-0",
-        {"spineLayer were PreferGather"},
+        {"the gather strategy for spineLayer were PreferGather instead of MustGather"},
         "spineLayer",
+    ),
+    "a PodGroup that does not exist": (
+        node("n1", 2) + pod("g-0", meta=OF_NONE) + pod("g-1", meta=OF_NONE),
+        "g-0",
+        {"PodGroup default/none existed with minMember 2"},
+        "PodGroup",
+    ),
+    "a claim that does not exist": (
+        node("n1", 2) + pod("p", spec=", volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]"),
+        "p",
+        {"PersistentVolumeClaim default/data existed, with a volume that every node can use"},
+        "Claim",
     ),
     "no node ever matches": (
         node("n1", 1) + pod("p", spec=NO_TERM),
         "p",
-        {"its required node affinity were left out"},
+        {"its required node affinity were removed"},
         "node affinity",
     ),
 }

@@ -70,7 +70,7 @@ def of_quota(text: str, name: str) -> str:
             4,
             3,
             "waits",
-            ["the pending pods of quota others were deleted (1 nvidia.com/gpu)"],
+            ["the pending pods of quota others were deleted (they request 1 nvidia.com/gpu)"],
         ),
         (
             3,

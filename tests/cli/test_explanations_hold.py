@@ -150,7 +150,7 @@ def test_two_changes_in_one_line_help_wherever_a_new_node_stands(tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "helps"),
     [
-        ("node n0 had 2 more cpu (free 2), for example after pod default/g-1 completed", True),
+        ("node n0 had 2 more cpu free (now 2), for example after pod default/g-1 completed", True),
         ("node n1 were uncordoned", True),
         ("node n0 were uncordoned", False),
         ("it requested 2 cpu (it requests 4)", True),
@@ -158,7 +158,7 @@ def test_two_changes_in_one_line_help_wherever_a_new_node_stands(tmp_path: Path)
         ("there were 1 more node with 4 cpu in the cluster, like node n0", True),
         ("there were 1 more node with 4 cpu in zone a and 1 in zone b, like nodes n0 and n0", True),
         ("pod default/g-1 completed", True),
-        ("spread over zone were given up, and node n1 were uncordoned", True),
+        ("the topology spread constraint over zone were removed, and node n1 were uncordoned", True),
         ("pod default/g-1 were not placed before it", False),
         ("the moon were full", False),
     ],

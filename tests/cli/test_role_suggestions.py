@@ -56,6 +56,14 @@ def indexed(notes: Json | None = None) -> Json:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, **job("", 4, 8, notes)["template"]}
 
 
+def deployment() -> Json:
+    meta, labels = {"name": "train", "namespace": "default"}, {"app": "train"}
+    pods = template(8, {MIN: "3"})
+    pods["metadata"]["labels"] = labels
+    spec = {"replicas": 3, "selector": {"matchLabels": labels}, "template": pods}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+
+
 class Asked:
     """Runs commands on a workload and some nodes."""
 
@@ -107,18 +115,23 @@ TEMPLATE = f"annotation {MIN} on the pod template of"
 @pytest.mark.parametrize(
     ("workload", "nodes", "line"),
     [
-        (pytorch(), 3, f"{TEMPLATE} role worker of PyTorchJob train were 3 (4 members start together)"),
-        (pytorch(notes={MIN: "3"}), 2, f"{TEMPLATE} role worker of PyTorchJob train were 2 (3 members start together)"),
+        (pytorch(), 3, f"{TEMPLATE} role worker of PyTorchJob train were 3 (now 4 members must start together)"),
+        (
+            pytorch(notes={MIN: "3"}),
+            2,
+            f"{TEMPLATE} role worker of PyTorchJob train were 2 (now 3 members must start together)",
+        ),
         (
             pytorch(runPolicy={"schedulingPolicy": {"minAvailable": 5}}),
             3,
             "spec.runPolicy.schedulingPolicy.minAvailable of PyTorchJob train were 4 (it is 5)",
         ),
         (pytorch(16), 9, f"each pod of role worker requested 8 {GPU} (it requests 16)"),
-        (jobset(), 2, f"{TEMPLATE} role workers of JobSet train were 2 (4 members start together)"),
+        (jobset(), 2, f"{TEMPLATE} role workers of JobSet train were 2 (now 4 members must start together)"),
         (jobset(16), 9, f"each pod of role workers requested 8 {GPU} (it requests 16)"),
-        (indexed(), 3, f"annotation {MIN} of Job train were 3 (4 members start together)"),
-        (indexed({MIN: "3"}), 2, f"{TEMPLATE} Job train were 2 (3 members start together)"),
+        (indexed(), 3, f"annotation {MIN} of Job train were 3 (now 4 members must start together)"),
+        (deployment(), 2, f"{TEMPLATE} Deployment train were 2 (now 3 members must start together)"),
+        (indexed({MIN: "3"}), 2, f"{TEMPLATE} Job train were 2 (now 3 members must start together)"),
     ],
 )
 def test_the_role_and_the_setting_that_decide_are_named(

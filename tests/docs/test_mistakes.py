@@ -139,7 +139,10 @@ MISTAKES: dict[str, list[Json]] = {
     "waiting for members, 3 of minMember 4 exist": [*NODES, *gang(4, 3)],
     "4 Insufficient nvidia.com/gpu": [*NODES, pod(amount=16)],
     "it requested 8 nvidia.com/gpu (it requests 16)": [*NODES, pod(amount=16)],
-    "it requested nvidia.com/gpu: no node has nvidia.com/gpus": [*NODES, pod(resource="nvidia.com/gpus")],
+    "it requested nvidia.com/gpu instead of nvidia.com/gpus, which no node has": [
+        *NODES,
+        pod(resource="nvidia.com/gpus"),
+    ],
     "needed 6, available in the cluster: 4": [*NODES, *gang(6, 6)],
     "node(s) were unschedulable": [node(0, unschedulable=True), pod()],
     "node(s) had untolerated taint(s)": [node(0, taints=[{"key": GPU, "effect": "NoSchedule"}]), pod()],
@@ -148,10 +151,14 @@ MISTAKES: dict[str, list[Json]] = {
     'persistentvolumeclaim "data" not found': [*NODES, pod(volumes=DISK)],
     "pod has unbound immediate PersistentVolumeClaims": [*NODES, CLAIM, CLASS, pod(volumes=DISK)],
     "quota org is a parent: use one of its leaves": [*NODES, quota("org", parent=True), pod(labels=of("org"))],
-    "no ElasticQuota labb: the pod counts in koordinator-default-quota": [*NODES, quota("lab"), pod(labels=of("labb"))],
+    "there is no ElasticQuota labb: this pod counts in quota koordinator-default-quota": [
+        *NODES,
+        quota("lab"),
+        pod(labels=of("labb")),
+    ],
     'unknown layer "rackLayer"': [*NODES, TOPOLOGY, *gang(2, 2, notes=gather("rackLayer", "MustGather"))],
     "no ClusterNetworkTopology": [*NODES, *gang(2, 2, notes=gather("blockLayer", "MustGather"))],
-    "podCountMultiple blockLayer=3 were left out": [
+    "podCountMultiple blockLayer=3 were removed": [
         *NODES, TOPOLOGY, *gang(4, 4, notes=gather("blockLayer", "PreferGather", 3)),
     ],
     "never fits: the cluster has room for 4 members, 40 are required": [*NODES, *of_job(40, 40)],

@@ -375,7 +375,10 @@ async def test_a_plan_that_its_check_refused_is_counted_and_in_the_log_with_all_
             count = scheduler.metrics.rejected_plans.labels("units")._value.get()
         assert count == cluster.planner.tried("default/p")
     lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert lines[0] == "default/p: a plan was refused by its check (units): on purpose"
+    assert (
+        lines[0]
+        == "default/p: internal error: a plan failed koordpy's own check and was not carried out (units): on purpose"
+    )
     whole = "".join(line.partition(": the rejected plan, part ")[2].partition(": ")[2] for line in lines[1:])
     assert len(lines) > 3
     assert decode(whole.encode(), type=RejectedPlan) == refused

@@ -43,7 +43,7 @@ from tests.engine.manifests import (
     nominated_node,
 )
 
-BUGS = ("plan refused by its check", "planning failed")
+BUGS = ("internal error: a plan failed koordpy's own check and was not carried out", "planning failed")
 STRUCTURE = ("nodes", DEVICES, QUOTAS, TOPOLOGIES, BUDGETS, GROUPS)
 """What plans are made on besides pods."""
 

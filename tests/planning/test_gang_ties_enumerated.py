@@ -81,5 +81,5 @@ def test_a_gang_is_placed_exactly_where_all_members_may_stand_together(seed: int
     possible = any(not check_plan(unit, dict(zip(keys, way, strict=True)), round_state) for way in ways)
     plan = plan_round(snapshot)
     said = messages(plan)
-    assert not any("refused by its check" in text or "unsupported" in text for text in said.values())
+    assert not any("failed koordpy's own check" in text or "unsupported" in text for text in said.values())
     assert len(bound(plan)) == (len(keys) if possible else 0)

@@ -38,8 +38,8 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
     "what is free beside what is missing": (
         [node("n1:4"), pod("a", at="n1", cpu="3"), pod("p", cpu="2")],
         [
-            "node n1 had 1 more cpu (free 1), for example after pod default/a completed",
-            "its priority were 1 (it is 0; no PriorityClass suffices): 1 pod would be evicted for it",
+            "node n1 had 1 more cpu free (now 1), for example after pod default/a completed",
+            "its priority were 1 (it is 0, and no PriorityClass is high enough): 1 pod would be evicted for it",
             "it requested 1 cpu (it requests 2)",
             "there were 1 more node with 4 cpu in the cluster, like node n1",
         ],
@@ -54,16 +54,16 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
     "a ground that ends with other pods": (
         [node("n1:4"), with_port("a", "n1"), with_port("p")],
         [
-            "host port 80 were given up",
+            "host port 80 were removed",
             "pod default/a completed on node n1",
-            "its priority were 1 (it is 0; no PriorityClass suffices): 1 pod would be evicted for it",
+            "its priority were 1 (it is 0, and no PriorityClass is high enough): 1 pod would be evicted for it",
             "there were 1 more node with 4 cpu in the cluster, like node n1",
         ],
     ),
     "pods that are not there": (
         [node("n1:4"), pod("p", affinity=near(term("kubernetes.io/hostname", {"app": "db"})))],
         [
-            "affinity over kubernetes.io/hostname were given up",
+            "the required pod affinity over kubernetes.io/hostname were removed",
         ],
     ),
     "what the pod itself asks for": (
@@ -78,23 +78,23 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
             pod("p", cpu="2", affinity=anti(term("kubernetes.io/hostname", {"app": "p"}))),
         ],
         [
-            "node n1 had 2 more cpu (free 0), for example after pod default/a completed",
-            "its priority were 1 (it is 0; no PriorityClass suffices): 1 pod would be evicted for it",
+            "node n1 had 2 more cpu free (now 0), for example after pod default/a completed",
+            "its priority were 1 (it is 0, and no PriorityClass is high enough): 1 pod would be evicted for it",
             "there were 1 more node with 4 cpu in the cluster, like node n1",
         ],
     ),
     "more than a node has, from pods that were bound past it": (
         [node("n1:4"), pod("a", at="n1", cpu="5"), pod("p", cpu="2")],
         [
-            "node n1 had 3 more cpu (free 0), for example after pod default/a completed",
-            "its priority were 1 (it is 0; no PriorityClass suffices): 1 pod would be evicted for it",
+            "node n1 had 3 more cpu free (now 0), for example after pod default/a completed",
+            "its priority were 1 (it is 0, and no PriorityClass is high enough): 1 pod would be evicted for it",
             "there were 1 more node with 4 cpu in the cluster, like node n1",
         ],
     ),
     "no label to spread over": (
         [node("n1:4"), pod("p", topology_spread_constraints=[spread_over("rack")])],
         [
-            "spread over rack were given up",
+            "the topology spread constraint over rack were removed",
         ],
     ),
     "figures and grounds together": (
@@ -105,9 +105,9 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
             pod("p", cpu="2", affinity=anti(term("kubernetes.io/hostname", {"app": "p"}))),
         ],
         [
-            "anti-affinity over kubernetes.io/hostname were given up",
+            "the required pod anti-affinity over kubernetes.io/hostname were removed",
             "pod default/a completed on node n2",
-            "its priority were 1 (it is 0; no PriorityClass suffices): 1 pod would be evicted for it",
+            "its priority were 1 (it is 0, and no PriorityClass is high enough): 1 pod would be evicted for it",
             "there were 1 more node with 4 cpu in the cluster, like node n2",
         ],
     ),

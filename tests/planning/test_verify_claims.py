@@ -123,7 +123,8 @@ def test_a_plan_that_takes_what_is_not_there_is_not_carried_out(monkeypatch: pyt
     plan = planned([*STORES[:-1], volume_user("p", "c", node_selector={"kubernetes.io/hostname": "n1"}), pod("q")])
     assert [one.pod_key for one in plan.placements] == ["default/q"]
     assert [one.text for one in plan.rejected] == [
-        "a plan was refused by its check (claims): default/p on n1: volume v2 cannot be used there"
+        "internal error: a plan failed koordpy's own check and was not carried out (claims): "
+        "default/p on n1: volume v2 cannot be used there"
     ]
 
 

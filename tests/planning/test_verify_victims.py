@@ -491,7 +491,9 @@ def test_the_next_way_of_choosing_is_tried_and_the_verdict_says_so(monkeypatch: 
     assert rejected.nodes == (("default/p", "n2"),)
     assert rejected.faults == (("units", "on purpose"),)
     assert plan.units[0].proof is Proof.FEASIBLE
-    assert plan.benefits[0].message.endswith("before, a plan was refused by its check (units): on purpose")
+    assert plan.benefits[0].message.endswith(
+        ". Earlier in this round, a plan failed koordpy's own check and was not carried out (units): on purpose"
+    )
     metrics = Metrics()
     metrics.planned(plan, seconds=0.1)
     assert 'koordpy_rejected_plans_total{check="units"} 1.0' in metrics.render().decode().splitlines()
@@ -503,7 +505,10 @@ def test_nothing_is_carried_out_that_no_check_lets_pass(monkeypatch: pytest.Monk
     assert not plan.evictions
     assert not plan.placements
     assert [one.way for one in plan.rejected] == ["counting", "model", "greedy"]
-    assert plan.pending[0].message == "plan refused by its check: on purpose"
+    assert (
+        plan.pending[0].message
+        == "internal error: a plan failed koordpy's own check and was not carried out: on purpose"
+    )
     assert plan.units[0].proof is Proof.UNKNOWN
 
 
@@ -516,5 +521,8 @@ def test_a_verdict_on_gpus_with_victims_is_not_swallowed(monkeypatch: pytest.Mon
     refused(monkeypatch, times=99)
     plan = plan_round(world.snapshot())
     assert not plan.evictions
-    assert plan.pending[0].message == "plan refused by its check: on purpose"
+    assert (
+        plan.pending[0].message
+        == "internal error: a plan failed koordpy's own check and was not carried out: on purpose"
+    )
     assert plan.rejected

@@ -49,7 +49,10 @@ def test_new_nodes_are_placed_where_a_spread_needs_them() -> None:
 
 def test_new_nodes_are_placed_anywhere_where_no_rule_looks_at_places() -> None:
     lines = told(blocks(1, 1), group("g", 4), gang_pods("g", 4))
-    assert lines == ("minMember were 2 (it is 4)", "there were 2 more nodes with 1 cpu in the cluster, like node n0-0")
+    assert lines == (
+        "minMember of PodGroup default/g were 2 (it is 4)",
+        "there were 2 more nodes with 1 cpu in the cluster, like node n0-0",
+    )
 
 
 @pytest.mark.parametrize("is_mirror", [True, False])
@@ -73,7 +76,7 @@ def test_new_nodes_have_the_host_ports_of_daemons() -> None:
     agent = structs.replace(agent, spec=structs.replace(agent.spec, containers=[port]))
     own = structs.replace(own, spec=structs.replace(own.spec, containers=[port]))
     agent = structs.replace(agent, metadata=structs.replace(agent.metadata, owner_references=[owner]))
-    assert told(node("n:4"), agent, own, name="p") == ("host port 80 were given up",)
+    assert told(node("n:4"), agent, own, name="p") == ("host port 80 were removed",)
 
 
 def test_a_place_that_an_affinity_forbids_is_not_anywhere() -> None:
@@ -121,7 +124,7 @@ def test_a_gang_with_bound_members_is_told_of_their_domain_alone() -> None:
     beside = [pod("p-0", gang="g", at="n2-0"), pod("p-1", gang="g", at="n2-1")]
     others = [pod("other", at="n2-2"), pod("away", at="n0-0")]
     lines = told(blocks(3, 3, 3), group("g", 3, GATHERED), beside, late, others, name="p-2")
-    assert "1 more slot were free in blockLayer s/b2, for example after pod default/other completed" in lines
+    assert "blockLayer s/b2 had room for 1 more member, for example after pod default/other completed" in lines
     assert "there were 1 more node with 1 cpu in blockLayer s/b2, like node n2-0" in lines
     assert not [line for line in lines if "s/b0" in line or "s/b1" in line or "default/away" in line]
 
@@ -132,7 +135,7 @@ def test_linked_gangs_are_named_that_give_up_their_goal_together() -> None:
     pods = [*gang_pods("a", 2), *gang_pods("b", 2, prefix="q")]
     lines = told(blocks(2, 2), gangs, pods)
     assert [line for line in lines if "PreferGather" in line] == [
-        "blockLayer of gangs default/a and default/b were PreferGather"
+        "the gather strategy for blockLayer of gangs default/a and default/b were PreferGather instead of MustGather"
     ]
 
 

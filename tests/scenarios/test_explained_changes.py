@@ -46,15 +46,15 @@ def completed(lines: tuple[str, ...]) -> list[str]:
     return [line for line in lines if line.endswith("completed")]
 
 
-IN_B0 = "more slots were free in blockLayer s/b0, for example after"
+B0, AFTER = "blockLayer s/b0 had room for", "more members, for example after"
 
 
 @pytest.mark.parametrize(
     ("free", "needed", "line"),
     [
-        (0, 6, f"6 {IN_B0} the 6 pods of gang default/big (of 24) in blockLayer s/b0 completed"),
-        (1, 6, f"5 {IN_B0} the 5 pods of gang default/big (of 23) in blockLayer s/b0 completed"),
-        (0, 4, f"4 {IN_B0} pods default/big-0 to default/big-3 of gang default/big (of 24) completed"),
+        (0, 6, f"{B0} 6 {AFTER} the 6 pods of gang default/big (of 24) in blockLayer s/b0 completed"),
+        (1, 6, f"{B0} 5 {AFTER} the 5 pods of gang default/big (of 23) in blockLayer s/b0 completed"),
+        (0, 4, f"{B0} 4 {AFTER} pods default/big-0 to default/big-3 of gang default/big (of 24) completed"),
     ],
 )
 def test_a_part_of_a_larger_gang_is_named(free: int, needed: int, line: str) -> None:
@@ -71,14 +71,14 @@ def test_a_smaller_gang_is_named_before_a_part_of_a_larger_one() -> None:
     gang = [group("g", 4, GATHERED), *gang_pods("g", 4)]
     busy = [*running("big", names[:8]), *running("small", names[8:])]
     assert completed(said(TWO_LAYERS, nodes, busy, gang, name="p-0")) == [
-        "4 more slots were free in blockLayer s/b2, for example after gang default/small (4 pods) completed"
+        "blockLayer s/b2 had room for 4 more members, for example after gang default/small (4 pods) completed"
     ]
 
 
 def test_a_larger_set_of_pods_is_not_named_beside_a_smaller_one() -> None:
     busy = [pod("a", at="n1", cpu="2"), pod("b", at="n2", cpu="4"), pod("c", at="n2", cpu="4")]
     lines = said(node("n1:2"), node("n2:8"), busy, pod("p", cpu="2"), name="p")
-    assert completed(lines) == ["node n1 had 2 more cpu (free 0), for example after pod default/a completed"]
+    assert completed(lines) == ["node n1 had 2 more cpu free (now 0), for example after pod default/a completed"]
 
 
 IN_LAB = {"quota.scheduling.koordinator.sh/name": "lab"}
@@ -87,11 +87,14 @@ IN_LAB = {"quota.scheduling.koordinator.sh/name": "lab"}
 @pytest.mark.parametrize(
     ("limit", "lines"),
     [
-        ("", [f"6 {IN_B0} pods default/a-0 to default/a-5 completed"]),
-        ("12", [f"6 {IN_B0} pods default/a-0 to default/a-5 completed"]),
+        ("", [f"{B0} 6 {AFTER} pods default/a-0 to default/a-5 completed"]),
+        ("12", [f"{B0} 6 {AFTER} pods default/a-0 to default/a-5 completed"]),
         ("11", ["pods default/a-0 to default/a-5 completed"]),
         ("6", ["pods default/a-0 to default/a-5 completed"]),
-        ("5", [f"max of quota lab were 12 cpu (it is 5), and 6 {IN_B0} pods default/a-0 to default/a-5 completed"]),
+        (
+            "5",
+            [f"max of quota lab were 12 cpu (it is 5), and {B0} 6 {AFTER} pods default/a-0 to default/a-5 completed"],
+        ),
     ],
 )
 def test_free_slots_are_no_suggestion_for_a_gang_that_a_quota_refuses_too(limit: str, lines: list[str]) -> None:
@@ -101,6 +104,14 @@ def test_free_slots_are_no_suggestion_for_a_gang_that_a_quota_refuses_too(limit:
     busy = [pod(f"a-{i}", at=f"n0-{i}", labels=IN_LAB) for i in range(6)]
     gang = [group("g", 6, GATHERED), *gang_pods("g", 6, labels=IN_LAB)]
     assert completed(said(TWO_LAYERS, nodes, lab if limit else [], busy, gang, name="p-0")) == lines
+
+
+def test_the_deployment_of_a_replica_set_is_named() -> None:
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web-6d4f", uid="uid", controller=True)
+    running = pod("web-6d4f-x", at="n", labels={"pod-template-hash": "6d4f"})
+    running = replace(running, metadata=replace(running.metadata, owner_references=[owner]))
+    line = said(node("n:1"), running, pod("p"), name="p")[0]
+    assert line.endswith("default/web-6d4f-x completed without being replaced by Deployment default/web")
 
 
 @pytest.mark.parametrize(
@@ -122,20 +133,20 @@ def test_a_controller_that_replaces_pods_is_named(version: str, kind: str, repla
     def owned(one: Any) -> Any:
         return replace(one, metadata=replace(one.metadata, owner_references=[owner]))
 
-    suffix = f", not replaced by {kind} default/owner" if replaced else ""
+    suffix = f" without being replaced by {kind} default/owner" if replaced else ""
     lines = said(node("n:1"), owned(pod("a", at="n")), pod("p"), name="p")
-    assert f"node n had 1 more cpu (free 0), for example after pod default/a completed{suffix}" in lines
+    assert f"node n had 1 more cpu free (now 0), for example after pod default/a completed{suffix}" in lines
     members = [owned(one) for one in gang_pods("big", 2, prefix="big")]
     busy = [replace(one, spec=replace(one.spec, node_name=f"n0-{i}")) for i, one in enumerate(members)]
     gang = [group("g", 2, GATHERED), *gang_pods("g", 2)]
     lines = said(TWO_LAYERS, blocks(1, 2), group("big", 2), busy, gang, name="p-0")
-    assert f"2 {IN_B0} gang default/big (2 pods) completed{suffix}" in lines
+    assert f"{B0} 2 {AFTER} gang default/big (2 pods) completed{suffix}" in lines
 
 
 @pytest.mark.parametrize(
     ("taken", "lines"),
     [
-        (1, ["1 more slot were free in blockLayer s/b0, for example after pod default/x0 completed"]),
+        (1, ["blockLayer s/b0 had room for 1 more member, for example after pod default/x0 completed"]),
         (2, ["pods default/x0 and default/x1 completed"]),
     ],
 )
@@ -201,13 +212,18 @@ SYSTEM = of_class("system-node-critical", 2_000_001_000)
 @pytest.mark.parametrize(
     ("classes", "own", "others", "line"),
     [
-        ([LOW, MIDDLE, HIGH], 0, [0], "its priority class were low (priority 10; it has 0)"),
-        ([HIGH, MIDDLE, LOW], 0, [50], "its priority class were middle (priority 100; it has 0)"),
-        ([LOW, MIDDLE, HIGH], 10, [10, 500], "its priority class were middle (priority 100; it has 10)"),
-        ([LOW, HIGH], 0, [5, 10], "its priority class were low (priority 10; it has 0)"),
-        ([of_class("idle", 50, "Never"), HIGH], 0, [0], "its priority class were high (priority 1000; it has 0)"),
-        ([LOW, SYSTEM], 0, [10], "its priority were 11 (it is 0; no PriorityClass suffices)"),
-        ([], 7, [7], "its priority were 8 (it is 7; no PriorityClass suffices)"),
+        ([LOW, MIDDLE, HIGH], 0, [0], "its PriorityClass were low with priority 10 (its priority is 0)"),
+        ([HIGH, MIDDLE, LOW], 0, [50], "its PriorityClass were middle with priority 100 (its priority is 0)"),
+        ([LOW, MIDDLE, HIGH], 10, [10, 500], "its PriorityClass were middle with priority 100 (its priority is 10)"),
+        ([LOW, HIGH], 0, [5, 10], "its PriorityClass were low with priority 10 (its priority is 0)"),
+        (
+            [of_class("idle", 50, "Never"), HIGH],
+            0,
+            [0],
+            "its PriorityClass were high with priority 1000 (its priority is 0)",
+        ),
+        ([LOW, SYSTEM], 0, [10], "its priority were 11 (it is 0, and no PriorityClass is high enough)"),
+        ([], 7, [7], "its priority were 8 (it is 7, and no PriorityClass is high enough)"),
         ([LOW], 0, [1_000_000_000], ""),
         ([HIGH], 0, [2_000_000_000], ""),
     ],
@@ -226,13 +242,16 @@ def test_the_lowest_priority_that_helps_is_named(
 
 EVICTS = ": 1 pod would be evicted for it"
 POLICY = "its preemptionPolicy were PreemptLowerPriority (it is Never)"
-BOTH = "its priority class were high (priority 1000; it has 0) and its preemptionPolicy were PreemptLowerPriority"
+BOTH = (
+    "its PriorityClass were high with priority 1000 (its priority is 0)"
+    " and its preemptionPolicy were PreemptLowerPriority"
+)
 
 
 @pytest.mark.parametrize(
     ("classes", "own", "spec", "lines"),
     [
-        ([HIGH], 0, {}, [f"its priority class were high (priority 1000; it has 0){EVICTS}"]),
+        ([HIGH], 0, {}, [f"its PriorityClass were high with priority 1000 (its priority is 0){EVICTS}"]),
         ([of_class("never", 1000, "Never")], 0, {}, []),
         ([HIGH], 0, {"preemption_policy": "Never"}, [f"{BOTH}{EVICTS}"]),
         ([], 0, {"preemption_policy": "Never"}, []),
@@ -246,7 +265,7 @@ BOTH = "its priority class were high (priority 1000; it has 0) and its preemptio
             [HIGH, of_class("never", 5, "Never")],
             5,
             {"preemption_policy": "Never", "priority_class_name": "never"},
-            [f"its priority class were high (priority 1000; it has 5){EVICTS}"],
+            [f"its PriorityClass were high with priority 1000 (its priority is 5){EVICTS}"],
         ),
         ([of_class("never", 5, "Never")], 5, {"preemption_policy": "Never", "priority_class_name": "never"}, []),
     ],
@@ -269,7 +288,7 @@ def test_a_priority_names_the_budget_that_the_evictions_violate(allowed: int, en
     )
     objects = [node("n:1"), HIGH, budget, pod("run", at="n", labels={"app": "a"}), pod("p")]
     found = said(objects, name="p", config=replace(QUIET, preemption=Preemption()))
-    assert found[1:2] == (f"its priority class were high (priority 1000; it has 0){EVICTS}{end}",)
+    assert found[1:2] == (f"its PriorityClass were high with priority 1000 (its priority is 0){EVICTS}{end}",)
 
 
 def test_a_priority_that_brings_a_gang_before_others_is_named() -> None:
@@ -277,7 +296,7 @@ def test_a_priority_that_brings_a_gang_before_others_is_named() -> None:
     gang = [group("g", 2), *gang_pods("g", 2, created=5)]
     lines = said(node("n1:2"), [HIGH, LOW], pod("first", cpu="2"), gang, name="p-1")
     assert lines[0] == "pod default/first were not placed before it"
-    assert "its priority class were low (priority 10; it has 0)" in lines
+    assert "its PriorityClass were low with priority 10 (its priority is 0)" in lines
 
 
 @pytest.mark.parametrize(
@@ -290,7 +309,7 @@ def test_the_largest_minimum_that_fits_is_named(slots: int, minimum: int, multip
     nodes = blocks(1, slots) or [node("away:1", {"spine": "s", "block": "b"}), pod("r", at="away")]
     lines = said(TWO_LAYERS, nodes, group("g", minimum, notes), gang, name="p-0")
     found = [line for line in lines if line.startswith("minMember")]
-    assert found == ([f"minMember were {least} (it is {minimum})"] if least else [])
+    assert found == ([f"minMember of PodGroup default/g were {least} (it is {minimum})"] if least else [])
     if least:
         assert len(bound(World().add(TWO_LAYERS, nodes, group("g", least, notes), gang).plan())) >= least
 
@@ -298,15 +317,15 @@ def test_the_largest_minimum_that_fits_is_named(slots: int, minimum: int, multip
 def test_the_gang_is_named_whose_minimum_it_is() -> None:
     links = {"gang.scheduling.koordinator.sh/groups": '["default/a","default/b"]'}
     gangs = [group("a", 2, links), *gang_pods("a", 2), group("b", 3, links), *gang_pods("b", 3, prefix="q")]
-    assert said([node("n1:4")], gangs, name="p-0")[0] == "minMember of gang default/a were 1 (it is 2)"
+    assert said([node("n1:4")], gangs, name="p-0")[0] == "minMember of PodGroup default/a were 1 (it is 2)"
 
 
 TAINT = Taint(key="gpu", value="yes", effect="NoSchedule")
 TOLERATED = "it tolerated taint gpu=yes:NoSchedule"
 LAB = ElasticQuota(metadata=ObjectMeta(name="lab", namespace="default"), spec=ElasticQuotaSpec(max={"cpu": "1"}))
 RAISED = "max of quota lab were 2 cpu (it is 1)"
-UNSELECTED = "node selector pool=b were left out (no node has it, nor another value of this label)"
-AFTER_RUN = "node n had 2 more cpu (free 0), for example after pod default/run completed"
+UNSELECTED = "node selector pool=b were removed (no node has this label)"
+AFTER_RUN = "node n had 2 more cpu free (now 0), for example after pod default/run completed"
 
 
 @pytest.mark.parametrize(

@@ -81,13 +81,13 @@ def test_the_taints_are_named_that_a_pod_would_have_to_tolerate() -> None:
 def test_a_label_that_no_node_has_is_named_with_those_that_there_are() -> None:
     nodes = [node(f"n{i}", {"gpu": kind}) for i, kind in enumerate(("a100", "h100", "h100"))]
     for selector, lines in (
-        ({"gpu": "H100"}, ["node selector gpu=H100 were left out (no node has it, nodes have a100 and h100)"]),
-        ({"gpus": "h100"}, ["node selector gpus=h100 were left out (no node has it, nor another value of this label)"]),
-        ({"gpu": "H100", "zone": "a"}, ["its node selector were left out"]),  # no single label helps
+        ({"gpu": "H100"}, ["node selector gpu=H100 were removed (no node has it; nodes have a100 and h100)"]),
+        ({"gpus": "h100"}, ["node selector gpus=h100 were removed (no node has this label)"]),
+        ({"gpu": "H100", "zone": "a"}, ["its node selector were removed"]),  # no single label helps
         # each is there, and no node has both
         (
             {"gpu": "a100", "kubernetes.io/hostname": "n1"},
-            ["node selector gpu=a100 were left out", "node selector kubernetes.io/hostname=n1 were left out"],
+            ["node selector gpu=a100 were removed", "node selector kubernetes.io/hostname=n1 were removed"],
         ),
     ):
         found = said(nodes, pod("p", node_selector=selector))[1]
@@ -115,7 +115,7 @@ def test_a_gang_that_is_short_of_room_hears_of_nodes_that_are_closed() -> None:
     assert said(node("n1"), node("n2"), closed, gang, name="p-0")[1] == (
         "it tolerated taint k=v:NoSchedule",
         "node n3 were uncordoned",
-        "minMember were 2 (it is 3)",
+        "minMember of PodGroup default/g were 2 (it is 3)",
         "there were 1 more node with 1 cpu in the cluster, like node n1",
     )
     assert said(node("n1"), node("n2"), node("n5"), closed, gang, name="p-0")[1] == ()
@@ -126,11 +126,11 @@ def test_a_gang_that_is_short_of_room_hears_of_nodes_that_are_closed() -> None:
 @pytest.mark.parametrize(
     ("minimum", "members", "first"),
     [
-        (4, 4, ["podCountMultiple blockLayer=3 were left out"]),
-        (4, 5, ["podCountMultiple blockLayer=3 were left out"]),
+        (4, 4, ["podCountMultiple blockLayer=3 were removed"]),
+        (4, 5, ["podCountMultiple blockLayer=3 were removed"]),
         # six of them would do on larger blocks
-        (4, 6, ["podCountMultiple blockLayer=3 were left out", "there were 2 more nodes"]),
-        (3, 3, ["podCountMultiple blockLayer=3 were left out", "there were 1 more node "]),
+        (4, 6, ["podCountMultiple blockLayer=3 were removed", "there were 2 more nodes"]),
+        (3, 3, ["podCountMultiple blockLayer=3 were removed", "there were 1 more node "]),
     ],
 )
 def test_no_room_helps_a_number_that_its_multiple_does_not_divide(minimum: int, members: int, first: list[str]) -> None:
@@ -145,7 +145,7 @@ def test_a_further_member_is_advised_where_it_makes_a_multiple() -> None:
     nodes = [node(f"n{i}:6", {"block": f"b{i}", "spine": "s"}) for i in range(2)]
     notes = wish({"blockLayer": "Must"}, multiple={"blockLayer": 3})
     misses = said(TWO_LAYERS, nodes, group("g", 5, notes), gang_pods("g", 5), name="p-0")[1]
-    assert "it had 6 members (it has 5, not a multiple of 3)" in misses
+    assert "it had 6 members (it has 5, which is not a multiple of 3)" in misses
     six = [group("g", 5, notes), *gang_pods("g", 6)]
     assert len(bound(World().add(TWO_LAYERS, *nodes, *six).plan())) == 6
 
@@ -165,8 +165,14 @@ def test_a_late_member_is_told_of_room_beside_its_siblings_alone() -> None:
     ("slots", "told"),
     [
         # two blocks of two and one: three fit both together, and the multiple holds in neither
-        ((2, 1), ("blockLayer were PreferGather, and podCountMultiple blockLayer=3 were left out",)),
-        ((3, 3), ("blockLayer were PreferGather",)),
+        (
+            (2, 1),
+            (
+                "the gather strategy for blockLayer were PreferGather instead of MustGather, "
+                "and podCountMultiple blockLayer=3 were removed",
+            ),
+        ),
+        ((3, 3), ("the gather strategy for blockLayer were PreferGather instead of MustGather",)),
     ],
 )
 def test_a_wish_is_named_only_where_giving_it_up_helps(slots: tuple[int, int], told: tuple[str, ...]) -> None:
@@ -218,9 +224,15 @@ def test_a_misspelt_topology_annotation_is_corrected(wished: dict[str, Any], lin
 @pytest.mark.parametrize(
     ("nodes", "lines"),
     [
-        (3, ("1 more member of gang default/g existed (2 of minMember 3 exist)", "minMember were 2 (it is 3)")),
-        (2, ("minMember were 2 (it is 3)",)),
-        (1, ("minMember were 1 (it is 3)",)),
+        (
+            3,
+            (
+                "1 more member of gang default/g existed (minMember is 3, 2 members exist)",
+                "minMember of PodGroup default/g were 2 (it is 3)",
+            ),
+        ),
+        (2, ("minMember of PodGroup default/g were 2 (it is 3)",)),
+        (1, ("minMember of PodGroup default/g were 1 (it is 3)",)),
     ],
 )
 def test_missing_members_are_suggested_if_there_is_room_for_them(nodes: int, lines: tuple[str, ...]) -> None:

@@ -45,7 +45,7 @@ def helps(made: World, config: KoordpyConfiguration, *changed: Any) -> bool:
 def test_beyond_max_it_is_max_that_would_have_to_grow() -> None:
     made = world(quota("a", {GPU: 2}, {GPU: 4}), of("r", "a", 4, at="n1"), of("p", "a", 1))
     assert misses(made) == [
-        "pod default/r completed, which counts in quota a",
+        "pod default/r completed and released what it uses of quota a",
         f"max of quota a were 5 {GPU} (it is 4)",
     ]
     assert not helps(made, QUIET)
@@ -58,7 +58,7 @@ def test_within_max_the_runtime_is_short() -> None:
     made.add(of("q", "b", 1))
     found = misses(made)
     assert f"min of quota a were 2 {GPU} (it is 0)" in found
-    assert f"the pending pods of quota b were deleted (1 {GPU})" in found
+    assert f"the pending pods of quota b were deleted (they request 1 {GPU})" in found
     assert not [line for line in found if line.startswith("max of")]
     assert not helps(made, QUIET)
     assert helps(made, QUIET, quota("a", {GPU: 2}, {GPU: 8}))
@@ -68,7 +68,7 @@ def test_a_larger_max_is_not_said_to_be_enough_where_nothing_is_left() -> None:
     owned = [quota("a", {}, {GPU: 4}), quota("b", {GPU: 4}, {GPU: 8}), of("r", "a", 4, at="n1"), of("s", "b", 4)]
     made = world(*owned, of("p", "a", 2))
     found = misses(made)
-    assert found[0] == "pod default/r completed, which counts in quota a"
+    assert found[0] == "pod default/r completed and released what it uses of quota a"
     assert not [line for line in found if line.startswith("node n1 had")]  # the same pod, said once
     assert not [line for line in found if line == f"max of quota a were 6 {GPU} (it is 4)"]
     assert not helps(made, QUIET, quota("a", {}, {GPU: 6}))
@@ -96,7 +96,7 @@ def test_every_limit_on_the_way_up_has_to_give_way() -> None:
         of("p", "a", 3),
     )
     assert misses(made, config) == [
-        "pod default/ra completed, which counts in quota a",
+        "pod default/ra completed and released what it uses of quota a",
         f"max of quota a were 6 {GPU} (it is 5), and max of quota org were 8 {GPU} (it is 6)",
         f"it requested 1 {GPU} (it requests 3)",
     ]
@@ -108,7 +108,7 @@ def test_a_non_preemptible_pod_may_give_that_up() -> None:
     made = world(quota("a", {GPU: 2}, {GPU: 4}), of("r", "a", 2, at="n1", rigid=True), of("p", "a", 1, rigid=True))
     assert misses(made) == [
         "the pod were preemptible",
-        "pod default/r completed, which counts in quota a",
+        "pod default/r completed and released what it uses of quota a",
         f"min of quota a were 3 {GPU} (it is 2)",
     ]
     assert helps(made, QUIET, of("p", "a", 1))
@@ -118,7 +118,10 @@ def test_a_non_preemptible_pod_may_give_that_up() -> None:
 def test_a_gang_is_told_what_its_minimum_lacks() -> None:
     made = world(quota("a", {}, {GPU: 3}), group("g", 4))
     made.add(gang_pods("g", 6, requests=gpus(1), labels=belongs("a"), cpu="0"))
-    assert misses(made, name="p-5") == ["minMember were 3 (it is 4)", f"max of quota a were 4 {GPU} (it is 3)"]
+    assert misses(made, name="p-5") == [
+        "minMember of PodGroup default/g were 3 (it is 4)",
+        f"max of quota a were 4 {GPU} (it is 3)",
+    ]
 
 
 def test_a_guarantee_that_would_bring_others_to_give_back_is_named() -> None:
@@ -183,7 +186,7 @@ def test_a_gang_before_it_is_named_by_its_name() -> None:
 def test_held_nodes_are_named_where_they_keep_it_from_room() -> None:
     made = world(pod("r", at="n1", requests=gpus(5)), pod("big", requests=gpus(4)))
     made.add(pod("p", requests=gpus(1), created=3000))
-    told = "no nodes were reserved for a starving job (fairness.starvationAfter)"
+    told = "no nodes were reserved for a starving job (fairness.starvationAfter: 0s in the configuration)"
     assert told in misses(made, hours=1.5)
     assert misses(made, hours=0.5) == []
 
@@ -281,4 +284,4 @@ def test_the_largest_smaller_request_is_told() -> None:
         assert lines == [f"it requested {free} {GPU} (it requests 7)"]
     gang = world(quota("a", {}, {GPU: 64}), node("n2:64", **gpus(8)), group("g", 4))  # two on each of two nodes
     gang.add(gang_pods("g", 4, requests=gpus(7), labels=belongs("a"), cpu="0"))
-    assert f"it requested 4 {GPU} (it requests 7)" in misses(gang, name="p-0")
+    assert f"each member requested 4 {GPU} (it requests 7)" in misses(gang, name="p-0")

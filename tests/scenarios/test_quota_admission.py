@@ -124,8 +124,19 @@ def test_an_unknown_quota_is_none_and_told() -> None:
     done = plan(world)
     assert bound(done) == {"p": "n1"}
     assert done.warnings == (
-        ("Pod/default/p", f"label {keys.QUOTA_NAME}: no ElasticQuota typo: the pod counts in {keys.DEFAULT_QUOTA}"),
+        (
+            "Pod/default/p",
+            f"label {keys.QUOTA_NAME}: there is no ElasticQuota typo: this pod counts in quota {keys.DEFAULT_QUOTA}",
+        ),
     )
+
+
+def test_an_unknown_quota_of_a_gang_is_told_once() -> None:
+    world = World().add(node("n1:32"), quota("types", 0, 0), group("g", 3), gang_pods("g", 3, labels=belongs("typos")))
+    ((about, text),) = plan(world).warnings
+    assert about == "Pod/default/p-0"
+    counted = f"This pod and 2 more pods of its gang count in quota {keys.DEFAULT_QUOTA}"
+    assert text == f"label {keys.QUOTA_NAME}: there is no ElasticQuota typos, did you mean types? {counted}"
 
 
 def test_12_the_need_of_a_gang_is_admitted_whole() -> None:
@@ -202,7 +213,10 @@ def test_explain_says_what_the_quota_lacks() -> None:
     world.add(pod("r", labels=belongs("team-a"), cpu="6", at="n1"), pod("p", labels=belongs("team-a"), cpu="2"))
     found = explain(world.snapshot(), config(), "default/p")
     assert found.message.startswith("0/1 nodes are available: Insufficient quotas, quotaName: team-a")
-    lines = ("pod default/r completed, which counts in quota team-a", "max of quota team-a were 8 cpu (it is 7)")
+    lines = (
+        "pod default/r completed and released what it uses of quota team-a",
+        "max of quota team-a were 8 cpu (it is 7)",
+    )
     assert (found.feasible_nodes, found.would_fit_if) == (1, lines)
 
 
@@ -246,7 +260,7 @@ def test_no_limit_is_exceeded_at_any_ancestor(runtime: bool, data: st.DataObject
     for _ in range(3):
         done = witness(world.snapshot(), config(enable_runtime_quota=runtime))
         assert witness.faults == []
-        assert not [p for p in done.pending if "refused by its check" in p.message]
+        assert not [p for p in done.pending if "failed koordpy's own check" in p.message]
         for eviction in done.evictions:
             world.state.delete(Pod, eviction.pod_key)
         for placement in done.placements:

@@ -409,7 +409,7 @@ def test_no_time_for_a_proof_is_no_reason_for_no_answer() -> None:
     [report] = plan.gangs
     assert report.proof == "feasible"
     [benefit] = plan.benefits
-    assert benefit.message.startswith("best found: 5 pods, bound 5; evicting")
+    assert "best found: 5 pods, bound 5" in benefit.message
 
 
 def test_a_group_that_is_disrupted_as_one_has_no_surplus() -> None:

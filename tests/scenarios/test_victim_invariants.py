@@ -99,7 +99,7 @@ def test_whatever_the_cluster_it_comes_to_rest_with_whole_gangs(random: Random) 
     cluster = Cluster(random)
     result = cluster.run()
     assert result.stable  # I1
-    assert not [one.message for one in result.pending if "refused by its check" in one.message]
+    assert not [one.message for one in result.pending if "failed koordpy's own check" in one.message]
     for report, _ in result.gangs:
         assert report.bound == 0 or report.bound >= report.min_member  # I5
     bound_in = {(one.pod_key, one.round) for one in result.bindings}

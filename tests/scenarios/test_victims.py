@@ -413,7 +413,7 @@ def test_events_say_who_took_the_room() -> None:
     assert (one.rule, one.reason) == ("priority", "Preempted")
     assert one.message == "Preempted by gang default/train (2 pods, priority 1000 over 10) on node n1"
     assert {n.pod_key: n.node for n in plan.nominations} == {"default/p-0": "n1", "default/p-1": "n2"}
-    assert plan.benefits[0].message == "evicting 1 pod, 1 accelerator makes room for 2 pods"
+    assert plan.benefits[0].message == "evicts 1 pod with 1 accelerator so that 2 pods can start"
 
 
 def test_a_quota_over_its_runtime_gives_back_the_least_important() -> None:

@@ -115,7 +115,7 @@ class _Round:
 
     def fault_messages(self) -> None:
         for one in self.plan.pending:
-            if "refused by its check" in one.message:
+            if "failed koordpy's own check" in one.message:
                 self.fault(one.message)
 
     def _victim(self, pod: PodInfo, one: Eviction) -> None:

@@ -68,7 +68,7 @@ PLAIN = [
     "0/64 nodes are available: 3 Insufficient cpu, 61 node(s) didn't match Pod's node affinity/selector.",
     "gang own/train: waiting for members, 3 of minMember 4 exist",
     "Insufficient quotas, quotaName: mine, runtime: nvidia.com/gpu=7, used: nvidia.com/gpu=2",
-    "runtime of quota mine left 2 more nvidia.com/gpu, and node n-1 had 3 more nvidia.com/gpu (free 0)",
+    "runtime of quota mine left 2 more nvidia.com/gpu, and node n-1 had 3 more nvidia.com/gpu free (now 0)",
     "user ann holds 4 gpus",
     "1 node(s) had untolerated taint {topology.kubernetes.io/zone: a}",
     "64 nodes",

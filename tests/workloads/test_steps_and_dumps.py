@@ -110,11 +110,11 @@ def test_the_way_out_for_independent_tasks_is_named(tmp_path: Path, capsys: pyte
         return found
 
     way = (
-        'its pods were independent: annotation gang.scheduling.koordinator.sh/auto: "off" on Job train makes them '
+        'its pods were not a gang: annotation gang.scheduling.koordinator.sh/auto: "off" on Job train makes them '
         "plain pods"
     )
     more = "there were 1 more node with 1 cpu in the cluster, like node n0"
-    fewer = f"annotation {MIN} of Job train were 2 (3 members start together)"
+    fewer = f"annotation {MIN} of Job train were 2 (now 3 members must start together)"
     assert misses(*nodes(2), job()) == [fewer, more]  # as plain pods, one of them would still wait
     assert simulate(tmp_path, *nodes(2), job(notes={MIN: "2"})).bound == ["train-0", "train-1"]
     gather = {"gangs": {"defaults": {"gather": [{"layer": "blockLayer", "strategy": "MustGather"}]}}}

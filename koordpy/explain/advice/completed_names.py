@@ -9,11 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from koordpy.api.counted_nouns import join_words
 from koordpy.api.natural_order import natural_key
+from koordpy.api.objects import ObjectMeta, OwnerReference
 from koordpy.explain.advice.advice_case import Case
 from koordpy.plan.limits import ADVICE_NAMED, ADVICE_RANGE
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo, stays
 from koordpy.pods.pod_owners import replacing_controller
+
+_TEMPLATE_HASH = "pod-template-hash"
+"""Label that a Deployment gives its ReplicaSets and their pods; its value ends the name of the ReplicaSet."""
 
 
 def may_end(pod: PodInfo, case: Case) -> bool:
@@ -63,19 +67,31 @@ def completed(pods: Sequence[PodInfo], case: Case) -> str:
 
 
 def not_replaced(pods: Sequence[PodInfo]) -> str:
-    """Returns a text with the controllers that would replace ended pods, as `, not replaced by ReplicaSet team-a/web`.
+    """Returns a text with the controllers that would replace ended pods, as ` without being replaced by Deployment a/web`.
 
     Empty if no pod has such a controller. Controllers of batch workloads do not replace completed pods.
     """
     owners = dict.fromkeys(
-        f"{owner.kind} {pod.pod.metadata.namespace}/{owner.name}"
+        _scaled_object(pod.pod.metadata, owner)
         for pod in pods
         if (owner := replacing_controller(pod.pod.metadata)) is not None
     )
     names = sorted(owners, key=natural_key)
     if not names:
         return ""
-    return f", not replaced by {join_words(names) if len(names) <= ADVICE_NAMED else f'{len(names)} controllers'}"
+    listed = join_words(names) if len(names) <= ADVICE_NAMED else f"{len(names)} controllers"
+    return f" without being replaced by {listed}"
+
+
+def _scaled_object(meta: ObjectMeta, owner: OwnerReference) -> str:
+    """Returns the object that a user scales so that an ended pod is not replaced, such as `Deployment team-a/web`.
+
+    It is the controlling owner, except for a ReplicaSet with the name that a Deployment gives it.
+    """
+    suffix = f"-{meta.labels.get(_TEMPLATE_HASH, '')}"
+    if owner.kind == "ReplicaSet" and len(suffix) > 1 and owner.name.endswith(suffix):
+        return f"Deployment {meta.namespace}/{owner.name.removesuffix(suffix)}"
+    return f"{owner.kind} {meta.namespace}/{owner.name}"
 
 
 def _is_sibling(pod: PodInfo, case: Case) -> bool:

@@ -265,7 +265,7 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
             left = int(free[snapshot.columns[resource]])
             if left < amount and not relieves_quotas(gone, refusals, case):
                 text = f"{quantity_text(resource, amount - left)} more {resource}"
-                parts.append(f"{text} (free {quantity_text(resource, max(0, left))})")
+                parts.append(f"{text} free (now {quantity_text(resource, max(0, left))})")
         text = (
             f"node {name} had {' and '.join(parts)}, for example after {names}" if parts else f"{names} on node {name}"
         )
@@ -275,8 +275,8 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
 def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
     """Yields, for a gang and a few hard domains, a small set of pods that must end there so that the gang fits.
 
-    The set is the smallest that frees the missing slots for the scarcest kind. The text has the number of slots, except
-    if the end of the pods also makes a quota admit the gang.
+    The set is the smallest that frees the missing slots for the scarcest kind. The text has the number of members,
+    except if the end of the pods also makes a quota admit the gang.
     """
     refusals = limit_refusals(case, case.snapshot)
     reference = case.scarcest
@@ -297,7 +297,9 @@ def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
             names = completed(gone, case)
         if names:
             place = f"{tree.layer_name(hard)} {tree.path(hard, domain)}" if hard else "the cluster"
-            text = f"{count_noun(slots, 'more slot')} were free in {place}, for example after {names}"
+            like = f"{'s' if slots > 1 else ''} like {reference.key}" if len(case.kinds) > 1 else ""
+            pods = f"{slots} more pod{like}" if like else count_noun(slots, "more member")
+            text = f"{place} had room for {pods}, for example after {names}"
             text = names if relieves_quotas(gone, refusals, case) else text
             found.append((len(gone), completion(gone, case, text)))
     yield from [change for _, change in sorted(found, key=lambda one: one[0])[:ADVICE_NAMED]]

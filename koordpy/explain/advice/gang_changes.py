@@ -52,13 +52,18 @@ def _gather(case: Case) -> Iterator[ClusterChange]:
     hard = {(rule.layer, rule.scope): layers.level(rule.layer) or 0 for rule in rules}
     parts: list[tuple[str, Callable[[Rule], None]]] = []
     for layer, scope in sorted(hard, key=lambda one: (-hard[one], one)):
-        of = "" if scope == "group" else f" of each {scope}"
+        of = "" if scope == "group" else f" (scope {scope})"
         of += _owners(case, partial(_gathers, layer=layer, scope=scope))
-        parts.append((f"{layer}{of} were PreferGather", partial(_prefer, layer=layer, scope=scope)))
+        parts.append(
+            (
+                f"the gather strategy for {layer}{of} were PreferGather instead of MustGather",
+                partial(_prefer, layer=layer, scope=scope),
+            )
+        )
     for level, k in unit_multiples(case.unit, case.round_state).items():
         layer = case.snapshot.tree.layer_name(level)
         of = _owners(case, partial(_counts, layer=layer))
-        parts.append((f"podCountMultiple {layer}={k}{of} were left out", partial(_uncount, layer=layer)))
+        parts.append((f"podCountMultiple {layer}={k}{of} were removed", partial(_uncount, layer=layer)))
     for text, edit in parts:
         yield ClusterChange(text, Effort.OWN_WISH, _rewritten(case, [edit]), 1, supersedes="gather")
     if len(parts) > 1:
@@ -211,7 +216,7 @@ def _hard_keys(case: Case) -> Iterator[ClusterChange]:
                 raise VariantError
             return replace(snapshot, upstream_groups=groups, memo={})
 
-        yield ClusterChange(f"topology key {key} were left out", Effort.OWN_WISH, of_snapshot(edit), 1)
+        yield ClusterChange(f"topology key {key} were removed from the PodGroup", Effort.OWN_WISH, of_snapshot(edit), 1)
 
 
 def _independent(case: Case) -> Iterator[ClusterChange]:
@@ -230,5 +235,5 @@ def _independent(case: Case) -> Iterator[ClusterChange]:
         return replace(with_pods(without_pods_of(snapshot, gang.ref), pods), workload_gangs=derived)
 
     title = gang.workload_gang.title
-    text = f'its pods were independent: annotation {keys.GANG_AUTO}: "off" on {title} makes them plain pods'
+    text = f'its pods were not a gang: annotation {keys.GANG_AUTO}: "off" on {title} makes them plain pods'
     yield ClusterChange(text, Effort.NO_GANG, of_snapshot(edit), of_all=True)

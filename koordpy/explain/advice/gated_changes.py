@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposes changes for a unit that a gate blocks: corrections of misspelt names, and other numbers of members.
+"""Proposes changes for a unit that a gate blocks: misspelt names, missing PodGroups, other numbers of members.
 
 The message of a gate hints at the right name for a misspelt field, value or layer of the topology annotation. The name
 is corrected and the annotation is parsed again. This is repeated a few times, because each message names only the first
@@ -19,6 +19,7 @@ from koordpy.api.counted_nouns import count_noun
 from koordpy.api.field_faults import UnreadableError
 from koordpy.api.key_hints import meant_settings
 from koordpy.api.objects import ObjectMeta
+from koordpy.api.pod_groups import PodGroup, PodGroupSpec
 from koordpy.api.spelling import meant
 from koordpy.cache.snapshot import Snapshot
 from koordpy.cache.snapshot_variants import with_pods
@@ -28,7 +29,7 @@ from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World, 
 from koordpy.explain.advice.gang_changes import with_meta, without_pods_of
 from koordpy.explain.advice.member_changes import copied_member, fewer_members
 from koordpy.gangs.gang_reading import settings_of
-from koordpy.plan.limits import ADVICE_CORRECTIONS, ADVICE_MEMBERS
+from koordpy.plan.limits import ADVICE_CORRECTIONS, ADVICE_MEMBERS, ADVICE_NAMED
 from koordpy.pods.gang_refs import GangRef, GangSource
 
 _TOPOLOGY = (keys.GANG_TOPOLOGY, keys.GANG_TOPOLOGY_ALIAS)
@@ -41,8 +42,9 @@ _STEP = re.compile(r"[^.\[\]]+")
 
 
 def gated_changes(case: Case) -> Iterator[ClusterChange]:
-    """Yields corrections of misspelt names, further members, and a smaller minMember."""
+    """Yields corrections of misspelt names, missing PodGroups, further members, and a smaller minMember."""
     yield from _meant_group(case)
+    yield from _missing_groups(case)
     yield from _meant_keys(case)
     yield from _meant_wish(case)
     if case.unit.is_gang and any(case.unit.present(gang) < gang.min_member for gang in case.unit.gangs):
@@ -63,8 +65,31 @@ def _meant_group(case: Case) -> Iterator[ClusterChange]:
             pods = (snapshot.pods[pod.key] for pod in case.unit.pending if pod.gang == ref)
             return with_pods(without_pods_of(snapshot, ref), [structs.replace(pod, gang=other) for pod in pods])
 
-        text = f"its label named {other.name}: PodGroup {near} exists"
+        text = f"its PodGroup label named {other.name} (PodGroup {near} exists, {ref.key} does not)"
         yield ClusterChange(text, Effort.MISTAKE, of_snapshot(edit))
+
+
+def _missing_groups(case: Case) -> Iterator[ClusterChange]:
+    """Yields the creation of the PodGroups that pods of the unit name and that do not exist.
+
+    A PodGroup that starts all its present members together is tried, because the minimum is not known.
+    """
+    missing = [gang for gang in case.unit.gangs if not gang.exists and gang.ref.source is GangSource.GROUP]
+    if not missing or len(missing) > ADVICE_NAMED:
+        return
+
+    def edit(snapshot: Snapshot) -> Snapshot:
+        made = {
+            gang.ref.key: PodGroup(
+                metadata=ObjectMeta(name=gang.ref.name, namespace=gang.ref.namespace),
+                spec=PodGroupSpec(min_member=len(gang.pods)),
+            )
+            for gang in missing
+        }
+        return replace(snapshot, pod_groups={**snapshot.pod_groups, **made}, memo={})
+
+    text = ", and ".join(f"PodGroup {gang.key} existed with minMember {len(gang.pods)}" for gang in missing)
+    yield ClusterChange(text, Effort.MISTAKE, of_snapshot(edit), len(missing))
 
 
 def _meant_keys(case: Case) -> Iterator[ClusterChange]:
@@ -112,6 +137,11 @@ def _meant_wish(case: Case) -> Iterator[ClusterChange]:
         return snapshot
 
     yield ClusterChange(", and ".join(texts), Effort.MISTAKE, of_snapshot(edit), len(texts))
+
+
+def _existing(number: int) -> str:
+    """Returns `1 member exists` or `2 members exist`."""
+    return f"{count_noun(number, 'member')} exist{'s' if number == 1 else ''}"
 
 
 def _corrected(text: str, layers: list[str]) -> tuple[str, list[str]]:
@@ -174,7 +204,7 @@ def _more_members(case: Case) -> Iterator[ClusterChange]:
 
     text = ", and ".join(
         f"{count_noun(number, 'more member')} of gang {gang.key} existed"
-        f" ({case.unit.present(gang)} of minMember {gang.min_member} exist)"
+        f" (minMember is {gang.min_member}, {_existing(case.unit.present(gang))})"
         for gang, number in lacks
     )
     yield ClusterChange(text, Effort.NOTHING, grow, 1)

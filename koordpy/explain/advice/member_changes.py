@@ -13,6 +13,7 @@ from functools import partial
 from msgspec import structs
 
 from koordpy.api import keys
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.objects import ObjectMeta
 from koordpy.cache.snapshot import Snapshot
 from koordpy.cache.snapshot_variants import VariantError, read_again, with_pods
@@ -24,6 +25,7 @@ from koordpy.plan.limits import ADVICE_MEMBERS, ADVICE_NAMED
 from koordpy.pods.gang_refs import GangSource
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import unit_multiples
+from koordpy.workloads.deployment_rollouts import ROLLED
 from koordpy.workloads.gang_minimum import MinimumSetting
 from koordpy.workloads.volcano_gangs import SOURCE as VOLCANO
 from koordpy.workloads.workload_gangs import WorkloadGang
@@ -62,26 +64,29 @@ def _numbers(case: Case, gang: Gang) -> list[int]:
 
 
 def _stated(gang: Gang, *, alone: bool) -> str:
-    """Returns the name of the setting that states a gang's minimum, for a text `NAME were NUMBER`; empty if unknown.
+    """Returns the setting that states a gang's minimum, and its object, for a text `NAME were NUMBER`; empty if unknown.
 
     alone: True if the unit has no other gang.
     """
-    of = "" if alone else f" of gang {gang.key}"
+    of_group = f" of PodGroup {gang.key}"
     if gang.ref.source is GangSource.GROUP:
-        return f"minMember{of}"
+        return f"minMember{of_group}"
     if gang.ref.source is GangSource.UPSTREAM:
-        return f"minCount{of}"
+        return f"minCount{of_group}"
     if gang.workload_gang is None:
-        return f"{_place(gang.oldest.pod.metadata)}{of}" if gang.ref.source is GangSource.NAMED else ""
+        place = f"{_place(gang.oldest.pod.metadata)} of the pods of gang {gang.key}"
+        return place if gang.ref.source is GangSource.NAMED else ""
     own = gang.workload_gang
     setting = own.minimum_setting
     if own.source == VOLCANO:
-        return f"{setting.name}{of}" if setting is not None else ""
+        return f"{setting.name}{of_group}" if setting is not None else ""
     if own.source != "workload" or own.title is None or setting is None or (setting.name and setting.shares):
         return ""
     if not setting.name and len(setting.shares) == 1:
         return f"annotation {keys.GANG_MIN} of {own.title}" if alone else ""
-    return f"annotation {keys.GANG_MIN} on the pod template of {f'role {own.role} of ' if own.role else ''}{own.title}"
+    owner = own.title.owner if own.title.kind in ROLLED else None  # a Deployment has the template that users edit
+    title = f"{owner.kind} {owner.name}" if owner is not None else str(own.title)
+    return f"annotation {keys.GANG_MIN} on the pod template of {f'role {own.role} of ' if own.role else ''}{title}"
 
 
 def _smaller_totals(case: Case, gangs: Sequence[Gang]) -> Iterator[ClusterChange]:
@@ -150,7 +155,7 @@ def _with_minimum(gang: Gang, stated: str, size: int, number: int) -> ClusterCha
 
     text = f"{stated} were {number} (it is {gang.min_member})"
     if gang.workload_gang is not None and gang.workload_gang.source != VOLCANO:
-        text = f"{stated} were {number} ({gang.min_member} members start together)"
+        text = f"{stated} were {number} (now {count_noun(gang.min_member, 'member')} must start together)"
     return ClusterChange(text, Effort.FEWER_MEMBERS, of_snapshot(edit), size, "fewer members")
 
 
@@ -190,7 +195,7 @@ def _multiple(case: Case) -> Iterator[ClusterChange]:
             new = [copied_member(last, n, world) for n in range(1, more + 1)]
             return replace(world, snapshot=with_pods(world.snapshot, new))
 
-        text = f"it had {every + more} members (it has {every}, not a multiple of {divisor})"
+        text = f"it had {every + more} members (it has {every}, which is not a multiple of {divisor})"
         yield ClusterChange(text, Effort.OWN_WISH, grow, 1 + more, "members")
 
 

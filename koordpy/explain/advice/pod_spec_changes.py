@@ -12,7 +12,17 @@ from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.counted_nouns import join_words
-from koordpy.api.objects import Affinity, Container, Pod, Quantities, ResourceRequirements, Taint, Toleration
+from koordpy.api.natural_order import natural_key
+from koordpy.api.objects import (
+    Affinity,
+    Container,
+    Pod,
+    Quantities,
+    ResourceRequirements,
+    Taint,
+    Toleration,
+    Volume,
+)
 from koordpy.api.quantity import quantity_text
 from koordpy.api.spelling import meant
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT
@@ -24,11 +34,12 @@ from koordpy.infeasibility.empty_nodes import NODE_CONDITIONS
 from koordpy.plan.limits import ADVICE_KINDS, ADVICE_LESS, ADVICE_NAMED
 from koordpy.plugins.node_filters import repels, taint_text
 from koordpy.pods.pod_info import PodInfo
-from koordpy.pods.pod_rules import Respec, in_containers, rules_of, with_affinity
+from koordpy.pods.pod_rules import Respec, in_containers, rule_title, rules_of, with_affinity
 
 
 def pod_changes(case: Case) -> Iterator[ClusterChange]:
     """Yields changes of the specification of a unit's pods."""
+    yield from _missing_claims(case)
     yield from _misspelt(case)
     yield from rule_changes(case)
     yield from _selectors(case)
@@ -41,7 +52,7 @@ def pod_changes(case: Case) -> Iterator[ClusterChange]:
 def rule_changes(case: Case) -> Iterator[ClusterChange]:
     """Yields changes that give up one rule of the members: a spread constraint, affinity, anti-affinity, host port."""
     for text, respec in rules_of([pod.pod for pod in case.unit.pending]):
-        yield _change(case, f"{text} were given up", Effort.OWN_WISH, respec)
+        yield _change(case, f"{rule_title(text)} were removed", Effort.OWN_WISH, respec)
 
 
 def _change(
@@ -71,6 +82,36 @@ def _change(
     return ClusterChange(text, effort, make, size, family, amount=amount, parts=frozenset(parts))
 
 
+def _missing_claims(case: Case) -> Iterator[ClusterChange]:
+    """Yields the creation of all PersistentVolumeClaims that pods of the unit use and that do not exist.
+
+    The pods are tried without these volumes, so the text requires volumes that every node can use.
+    """
+    there = case.snapshot.storage.claims
+    missing = {
+        f"{pod.namespace}/{source.claim_name}": None
+        for pod in case.unit.pending
+        for volume in pod.pod.spec.volumes
+        if (source := volume.persistent_volume_claim) is not None
+        and f"{pod.namespace}/{source.claim_name}" not in there
+    }
+    if missing and len(missing) <= ADVICE_NAMED:
+        names, is_one = sorted(missing, key=natural_key), len(missing) == 1
+        text = f"PersistentVolumeClaim{'' if is_one else 's'} {join_words(names)} existed"
+        text += f", with {'a volume' if is_one else 'volumes'} that every node can use"
+        yield _change(case, text, Effort.MISTAKE, partial(_without_claims, names=frozenset(missing)), len(missing))
+
+
+def _without_claims(pod: Pod, *, names: frozenset[str]) -> Pod:
+    """Returns a pod without the volumes of some claims. names: `namespace/name` of the claims."""
+
+    def is_left(volume: Volume) -> bool:
+        source = volume.persistent_volume_claim
+        return source is None or f"{pod.metadata.namespace}/{source.claim_name}" not in names
+
+    return replace(pod, spec=replace(pod.spec, volumes=list(filter(is_left, pod.spec.volumes))))
+
+
 def _misspelt(case: Case) -> Iterator[ClusterChange]:
     """Yields, for each requested resource that no node has, the change to a resource with a similar name that a node
     has."""
@@ -78,7 +119,7 @@ def _misspelt(case: Case) -> Iterator[ClusterChange]:
     lost = {name for pod in case.kinds for name in pod.requests if name not in there}
     for name in sorted(lost):
         if near := meant(name, there):
-            text = f"it requested {near}: no node has {name}"
+            text = f"it requested {near} instead of {name}, which no node has"
             yield _change(case, text, Effort.MISTAKE, partial(_renamed, old=name, new=near))
 
 
@@ -113,21 +154,21 @@ def _selectors(case: Case) -> Iterator[ClusterChange]:
         note = ""
         if value not in there:
             some = [*there[:ADVICE_NAMED], *(["others"] if len(there) > ADVICE_NAMED else [])]
-            note = f"nodes have {join_words(some)}" if there else "nor another value of this label"
-            note = f" (no node has it, {note})"
-        text = f"node selector {key}={value} were left out{note}"
+            note = f"no node has it; nodes have {join_words(some)}" if there else "no node has this label"
+            note = f" ({note})"
+        text = f"node selector {key}={value} were removed{note}"
         edit = partial(_without_selector, key=key, value=value)
         yield _change(case, text, Effort.OWN_WISH, edit, parts=[f"selector {key}={value}"])
     labels = [f"selector {key}={value}" for key, value in asked]
     if len(asked) > 1:
-        text = "its node selector were left out"
+        text = "its node selector were removed"
         yield _change(case, text, Effort.OWN_WISH, _without_selectors, len(asked), parts=labels)
     if any(_needs_nodes(pod.pod) for pod in case.kinds):
-        text = "its required node affinity were left out"
+        text = "its required node affinity were removed"
         affinity = "node affinity"
         yield _change(case, text, Effort.OWN_WISH, _without_node_affinity, parts=[affinity])
         if asked:
-            text, size = "its node selector and its required node affinity were left out", len(asked) + 1
+            text, size = "its node selector and its required node affinity were removed", len(asked) + 1
 
             def without_both(pod: Pod) -> Pod:
                 return _without_node_affinity(_without_selectors(pod))
@@ -195,7 +236,7 @@ def _annotations(case: Case) -> Iterator[ClusterChange]:
     """Yields changes that remove the annotations on GPU bandwidth and GPU partitions."""
     for key in (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC):
         if any(key in pod.pod.metadata.annotations for pod in case.kinds):
-            yield _change(case, f"annotation {key} were left out", Effort.OWN_WISH, partial(_without_note, key=key))
+            yield _change(case, f"annotation {key} were removed", Effort.OWN_WISH, partial(_without_note, key=key))
 
 
 def _without_note(pod: Pod, *, key: str) -> Pod:
@@ -247,13 +288,14 @@ def _smaller(case: Case) -> Iterator[ClusterChange]:
 
 
 def _requesting(case: Case, name: str) -> dict[str, list[PodInfo]]:
-    """Returns the pods that request a resource, grouped by their name in texts: `it`, or `each pod of role worker`.
+    """Returns the pods that request a resource, grouped by their name in texts: `it`, `each member`
+    or `each pod of role worker`.
 
     Left out are pods with several containers that request the resource, and groups with different amounts.
     """
     pending = case.unit.pending
     if len({pod.requests.get(name, 0) for pod in pending}) == 1:
-        groups = {"it": list(pending)}
+        groups = {"each member" if case.unit.is_gang else "it": list(pending)}
     else:
         groups = {}
         for pod in pending:

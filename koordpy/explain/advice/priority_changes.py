@@ -92,7 +92,7 @@ def _lowest(steps: Sequence[Callable[[], ClusterChange]]) -> ClusterChange:
 def _of_class(case: Case, priority_class: PriorityClass) -> ClusterChange:
     """Returns the change to a PriorityClass."""
     name, value = priority_class.metadata.name, priority_class.value
-    text = f"its priority class were {name} (priority {value}; it has {case.unit.priority})"
+    text = f"its PriorityClass were {name} with priority {value} (its priority is {case.unit.priority})"
     if priority_class.preemption_policy != NEVER and any(_is_own_policy(pod, case) for pod in case.unit.pending):
         text += f" and its preemptionPolicy were {keys.PREEMPT_LOWER_PRIORITY}"
     policy = priority_class.preemption_policy or keys.PREEMPT_LOWER_PRIORITY
@@ -121,7 +121,7 @@ def _of_policy(case: Case) -> ClusterChange:
 
 def _of_number(case: Case, value: int) -> ClusterChange:
     """Returns the change to a priority number, for which no PriorityClass exists yet."""
-    text = f"its priority were {value} (it is {case.unit.priority}; no PriorityClass suffices)"
+    text = f"its priority were {value} (it is {case.unit.priority}, and no PriorityClass is high enough)"
     return _change(case, text, Effort.LIMIT, value, lambda name, policy: (name, policy))
 
 

@@ -36,7 +36,7 @@ def queue_changes(case: Case) -> Iterator[ClusterChange]:
     yield from _promised(case)
     if config.fairness.starvation_after > 0:
         free = restruct(config.fairness, starvation_after=0.0)
-        text = "no nodes were reserved for a starving job (fairness.starvationAfter)"
+        text = "no nodes were reserved for a starving job (fairness.starvationAfter: 0s in the configuration)"
         yield ClusterChange(text, Effort.LIMIT, of_config(lambda one: restruct(one, fairness=free)), 1)
     yield from _reclaimed(case)
     yield from _weights(case)
@@ -61,7 +61,7 @@ def _not_ahead(case: Case) -> Iterator[ClusterChange]:
         yield replace(_without_units(case, order, order), reduce=partial(_fewest_ahead, case, order))
     own = {pod.key for pod in case.unit.members}
     others = [pod for pod in case.snapshot.pending if pod.key not in own]
-    text = "no other pod were pending: jobs ahead of it reserve capacity"
+    text = "no other pod were pending (capacity is reserved for jobs ahead of it)"
     yield ClusterChange(text, Effort.NOTHING, of_snapshot(without(others)), 3, "ahead", supersedes="waiting")
 
 
@@ -123,7 +123,7 @@ def _declared_end(case: Case, start: float) -> Iterator[ClusterChange]:
     seconds = int(start - case.snapshot.now)
     if seconds <= 0:
         return
-    text = f"it declared an end by {moment(start)}: annotation {keys.MAX_RUNTIME}: {seconds}s"
+    text = f"annotation {keys.MAX_RUNTIME} were {seconds}s, so that it ends by {moment(start)}"
     yield ClusterChange(text, Effort.OWN_WISH, of_snapshot(noted(case, keys.MAX_RUNTIME, f"{seconds}s")))
 
 

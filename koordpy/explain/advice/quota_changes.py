@@ -239,7 +239,8 @@ def _quota_pods_ended(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clus
                 break
             gone.append(inside.pop())
         if gone and (names := completed(gone, case)):
-            text = f"{names}, which count{'s' if len(gone) == 1 else ''} in quota {refusal.quota}"
+            uses = "it uses" if len(gone) == 1 else "they use"
+            text = f"{names} and released what {uses} of quota {refusal.quota}"
             yield replace(completion(gone, case, text, "quota completed"), supersedes=FEWEST)
 
 
@@ -268,5 +269,5 @@ def _pending_removed(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clust
         amounts = " and ".join(f"{quantity_text(r, n)} {r}" for r, n in total.items())
         what = f"quota {names[0]}" if len(names) == 1 else f"the {len(names)} other quotas"
         gone = [pod for name in names for pod in waiting[name]]
-        text = f"the pending pods of {what} were deleted ({amounts})"
+        text = f"the pending pods of {what} were deleted (they request {amounts})"
         yield ClusterChange(text, Effort.OTHERS_END, of_snapshot(without(gone)), len(gone), "waiting")

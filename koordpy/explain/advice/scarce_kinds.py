@@ -34,7 +34,7 @@ class Kinds:
 
     @property
     def remark(self) -> str:
-        """` (needed for KIND; OTHERS fit)`, to be added to a suggestion; empty if `scarce` is None."""
+        """` (needed for the pods of KIND; the pods of OTHERS fit)`, to end a suggestion; empty if `scarce` is None."""
         if self.scarce is None:
             return ""
         names = dict.fromkeys(map(self._name, self._case.kinds))
@@ -43,7 +43,7 @@ class Kinds:
         if not others:
             return ""
         listed = others[0] if len(others) == 1 else f"{', '.join(others[:-1])} and {others[-1]}"
-        return f" (needed for {own}; {listed} fit{'s' if len(others) == 1 else ''})"
+        return f" (needed for the pods of {own}; the pods of {listed} fit)"
 
     def _name(self, pod: PodInfo) -> str:
         """Returns a name for the kind of a pod: its role in the workload, such as `workers`.

@@ -130,7 +130,7 @@ def compared(seed: int) -> str:
     taken = [one for one in case.held if f"{one.name}-0" in names]
     proof = next(report.proof for report in plan.units)
     assert names == {f"{one.name}-{i}" for one in taken for i in range(len(one.nodes))}, (seed, "gangs go whole")
-    assert not [one.message for one in plan.pending if "refused by its check" in one.message], seed
+    assert not [one.message for one in plan.pending if "failed koordpy's own check" in one.message], seed
     if wanted is None:
         assert not plan.placements, seed
         return "none"
