@@ -114,14 +114,15 @@ def dangers(config: KoordpyConfiguration) -> list[str]:
     found = []
     if KUBE_SCHEDULER_NAME in config.scheduler_names:
         found.append(
-            f"schedulerNames: {KUBE_SCHEDULER_NAME} is what pods without a schedulerName get, and kube-scheduler has"
-            " it: both would bind the same pods. Only where kube-scheduler does not run, or its profiles have other"
-            " names"
+            f"schedulerNames: kube-scheduler also serves {KUBE_SCHEDULER_NAME}, the name of pods without a"
+            " schedulerName, so both would bind the same pods. Use it only if kube-scheduler does not run, or its"
+            " profiles have other names"
         )
     where, trusted = config.quota.namespaces, config.quota.trusted_namespaces
     if where and trusted and not set(where) & set(trusted):
         found.append(
-            "quota.trustedNamespaces: none of them is one of quota.namespaces: no ElasticQuota without a parent counts"
+            "quota.trustedNamespaces: none of them is in quota.namespaces,"
+            " so each ElasticQuota without a parent is ignored"
         )
     ignored = config.filters.node_resources_fit.ignored_resources
     found += [

@@ -306,7 +306,7 @@ class Dispatcher:
             why = "beside"
         if not why:
             return False
-        logger.info("%s: its plan was overtaken (%s); planning again", unit, why)
+        logger.info("%s: its plan is outdated by a change (%s); planning again", unit, why)
         self._metrics.conflicts.labels(f"overtaken_{why}").inc()
         if begun.searches and why != "pod":
             self._reservations.withhold(unit, parts.plan, placed)

@@ -190,7 +190,7 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: WorkloadGang) -> Ga
         if one.label and one.must:
             hard += [one.label] if not one.part else []
         elif one.label and not layer:
-            doubts.append(f"packConstraint.preferred: no layer has the label {one.label}: it is not used")
+            doubts.append(f"packConstraint.preferred: no topology layer has the label {one.label}, so it is ignored")
         elif not layer and one.must:
             there = f"the tree has {count_noun(len(layers.chain) - 1, 'layer')} above the nodes"
             wrong = wrong or f"{of_part}networkTopology.highestTierAllowed {one.tier}, {there}"

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from koordpy.api import keys
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.natural_order import natural_key
 from koordpy.api.reading_limits import LINKED_GANGS, MEANT_AMONG, TIED_TERMS, too_many
 from koordpy.api.spelling import hint
@@ -167,7 +168,7 @@ def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]
     snapshot = groups.snapshot
     why = f": {_invalid(snapshot)}" if snapshot.topology_fault else ""
     near = snapshot.tree.layers.near
-    unused = "under PreferGather is not used"
+    unused = "of PreferGather is ignored"
     spaces: dict[str, None] = {}  # namespaces with a unit for which the configured default applies
     asked: dict[str, None] = {}  # layers in gather rules
     for unit in units:
@@ -185,17 +186,17 @@ def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]
                 for rule in gang.wish.gather
                 if not rule.must and rule.multiple <= 1 and snapshot.tree.layers.level(rule.layer) is None
             ]
-            differs = gang.wish.data is not None and gang.wish.data * gang.wish.pipeline != len(unit.members)
+            product = (gang.wish.data or 0) * gang.wish.pipeline
             # while members are being created, their number is not final
-            if differs and gate(unit, groups) is None:
+            if gang.wish.data is not None and product != len(unit.members) and gate(unit, groups) is None:
                 text = (
                     f"networkTopologyAware: data-parallel {gang.wish.data} x pipeline-parallel {gang.wish.pipeline}"
-                    f" differs from {len(unit.members)} members"
+                    f" is {product}, the gang has {count_noun(len(unit.members), 'member')}"
                 )
                 out.append((name, text))
     rules = dict(rule for namespace in spaces for rule in groups.defaults.gather(namespace))
     out += [
-        ("configuration", f'{path}.layer: unknown layer "{rule.layer}" is not used{near(rule.layer)}')
+        ("configuration", f'{path}.layer: unknown layer "{rule.layer}" is ignored{near(rule.layer)}')
         for path, rule in sorted(rules.items())
         if snapshot.tree.layers.level(rule.layer) is None
     ]

@@ -94,7 +94,9 @@ class HealthServer:
         app.router.add_get("/debug", self._list_debug)
         app.router.add_get("/debug/{name:.*}", self._debugged)
         self.port = await self._limiter.serve(app, self._host, self._port, shutdown_timeout=0.5, keepalive_timeout=15.0)
-        logger.info("health%s on port %d", " and metrics" if self._metrics is not None else "", self.port)
+        logger.info(
+            "health checks%s are served on port %d", " and metrics" if self._metrics is not None else "", self.port
+        )
 
     async def stop(self) -> None:
         """Closes the port."""

@@ -114,7 +114,7 @@ def of_owners(read: Read, state: ClusterState, served: Collection[str]) -> Itera
         if info.pod.spec.scheduler_name in served and read.known.find(owner, meta.namespace) is None:
             lost.setdefault(owner.kind, {})[f"{meta.namespace}/{owner.name}"] = None
     for kind, names in sorted(lost.items()):
-        yield _lacking(kind, "that pods belong to", names, ": their pods are scheduled one by one, not as gangs")
+        yield _lacking(kind, "that pods belong to", names, ", so their pods are scheduled one by one, not as gangs")
 
 
 def _lacking(kind: str, relation: str, names: Mapping[str, None], effect: str = "") -> str:
@@ -146,7 +146,10 @@ def missing_objects(state: ClusterState) -> Iterator[str]:
     if templates := dict.fromkeys(_lost_templates(state)):
         kind = "ResourceClaimTemplate"
         yield _lacking(
-            kind, "that pods name", templates, ": no claims are made of " + ("it" if len(templates) == 1 else "them")
+            kind,
+            "that pods name",
+            templates,
+            ", so no ResourceClaims are created from " + ("it" if len(templates) == 1 else "them"),
         )
 
 

@@ -136,7 +136,7 @@ class TenantApi:
         app.router.add_route("*", "/{path:.*}", self._handle)
         self.port = await self._limiter.serve(app, self._host, self._port, shutdown_timeout=1.0, keepalive_timeout=60.0)
         self._looking = asyncio.create_task(self._look())
-        logger.info("tenant API on port %d", self.port)
+        logger.info("the tenant API is served on port %d", self.port)
 
     async def stop(self) -> None:
         """Closes the port."""

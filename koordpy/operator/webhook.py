@@ -75,7 +75,7 @@ class Webhook:
             app, self._host, self._port, shutdown_timeout=2.0, keepalive_timeout=KEEP_SECONDS
         )
         self._looking = asyncio.create_task(self._look())
-        logger.info("admission webhook on port %d", self.port)
+        logger.info("the admission webhook is served on port %d", self.port)
 
     async def stop(self) -> None:
         """Answers open requests, and closes the port."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.times import rfc3339
 from koordpy.config.node_failures import RepairPolicy
 
@@ -19,6 +20,12 @@ class KeptSeats(NamedTuple):
     """End of the reservation, in seconds since 1970."""
     nodes: Mapping[str, int]
     """Node name -> number of missing members with a seat on this node."""
+
+
+def bound_text(number: int) -> str:
+    """Returns `1 member is bound or has Succeeded` or `3 members are bound or have Succeeded`."""
+    verbs = ("is", "has") if number == 1 else ("are", "have")
+    return f"{count_noun(number, 'member')} {verbs[0]} bound or {verbs[1]} Succeeded"
 
 
 @dataclass(frozen=True, slots=True)

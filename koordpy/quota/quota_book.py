@@ -113,11 +113,11 @@ class Quotas:
         """Returns a message for each label of a pod that has no effect, because its namespace may not set it."""
         namespace, labels = pod.namespace, pod.pod.metadata.labels
         unheard = ignored_labels(namespace, labels, self.tree.settings)
-        said = [f"label {key}: it is ignored in pods of namespace {namespace}" for key in unheard]
+        said = [f"label {key} is ignored on pods of namespace {namespace}" for key in unheard]
         name = labels.get(keys.QUOTA_NAME, "")
         if name and not self.unknown(pod) and not self.tree.may_name(namespace, name):
-            text = f"label {keys.QUOTA_NAME}: quota {name} is not open to pods of namespace {namespace}"
-            said.append(f"{text}: the pod counts in {self.quota_of(pod)}")
+            text = f"label {keys.QUOTA_NAME}: pods of namespace {namespace} may not use quota {name}"
+            said.append(f"{text}: the pod counts in quota {self.quota_of(pod)}")
         return said
 
     def _quota(self, owner: Owner) -> str:

@@ -317,7 +317,7 @@ class _QuotaReading:
         for own in [quota for quota in self.quotas.values() if quota.key == f"{quota.name}/{quota.name}"]:
             other = listed.get(own.name, own)
             if other.name != own.name:
-                said = f"annotation {keys.QUOTA_NAMESPACES}: namespace {own.name} is ElasticQuota {own.key}'s"
+                said = f"annotation {keys.QUOTA_NAMESPACES}: namespace {own.name} belongs to ElasticQuota {own.key}"
                 self.quotas[other.name] = replace(other, doubts=(*other.doubts, said))
             out[own.name] = own.name
         return out

@@ -31,7 +31,7 @@ class DomainReasons:
         if fails and hard_keys(unit):
             self._but = f"not on nodes of one {'/'.join(hard_keys(unit))}"
         elif fails:
-            self._but = ", ".join(limiting_rules(unit, round_state)) or "no placement"
+            self._but = ", ".join(limiting_rules(unit, round_state)) or "no valid placement"
 
     def of(self, level: int, domain: int, slots: int) -> str:
         """Returns the reason of one domain. slots: usable slots of the reference pod in it."""

@@ -80,7 +80,9 @@ def gang_report(
         maker = gang.workload_gang.maker
         message = f"{bound} of {gang.min_member} members, {maker} has not made the others"
     elif bound and not gang.whole:
-        message = f"{gang.present} of {gang.min_member} members; {message or waits}"
+        lacks = gang.min_member - gang.present
+        needed = f"{lacks} more {'is' if lacks == 1 else 'are'} needed: " if lacks > 0 else ""
+        message = f"{gang.present} of {gang.min_member} members; {needed}{message or waits}"
     return GangReport(
         name=gang.key,
         members=len(gang.members),

@@ -308,7 +308,7 @@ def test_the_name_that_every_pod_has_is_a_danger_and_no_fault() -> None:
     assert dangers(read("")) == []
     assert dangers(read("quota: {namespaces: [a, b], trustedNamespaces: [b]}")) == []
     (told,) = dangers(read("quota: {namespaces: [a], trustedNamespaces: [b]}"))
-    assert told.startswith("quota.trustedNamespaces: none of them is one of quota.namespaces")
+    assert told.startswith("quota.trustedNamespaces: none of them is in quota.namespaces")
     (told,) = dangers(read("schedulerNames: [a, default-scheduler]"))
     assert told.startswith("schedulerNames: default-scheduler is what pods without a schedulerName get")
 

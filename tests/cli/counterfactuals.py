@@ -794,7 +794,7 @@ FORMS: dict[str, Doing] = {
     ),
     r"it waited until (\S+): by then enough running pods will have completed": _waits,
     rf"annotation {RUNTIME} were (\d+s), so that it ends by [\w:-]+": _declare_end,
-    r"pod (\S+) were gone: it uses GPU \d+ of node \S+, which is unhealthy": _gone,
+    r"pod (\S+) were deleted \(it uses GPU \d+ of node \S+, which is unhealthy\)": _gone,
     r"free (\d+) devices of class \S+ on (\S+)": _devices_freed,
     r"node ([\w.-]+) had (\S+) more (\S+) free in NUMA zone (\d+)": _zone_freed,
     r"\d+ terminating pods? on .* had ended": _terminated,

@@ -173,7 +173,7 @@ def test_a_pod_that_is_evicted_is_explained_as_the_one_that_replaces_it(tmp_path
     found, err = explained(text, "old", tmp_path, "--evicted", "drop")
     assert (found["round"], found["message"], err) == (None, where, "")
     found, err = explained(text, "old", tmp_path, "--rounds", "1")
-    assert found["message"] == "evicted in the last round, not tried since"
+    assert found["message"] == "evicted in the last round of the simulation and not planned again"
 
 
 def test_what_earlier_pods_of_the_round_take_counts(tmp_path: Path) -> None:

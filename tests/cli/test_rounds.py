@@ -142,7 +142,7 @@ def test_what_the_last_round_evicts_waits_at_the_end_though_no_round_follows() -
     result = run(cluster(pod("new"), *old), Script(plan(bind={"new": "n1"}, evict=evict)), rounds=1)
     (waiting,) = result.pending
     assert (waiting.pod_key, waiting.gang, waiting.reason) == ("default/old", "default/g", Reason.UNSCHEDULABLE)
-    assert waiting.message == "evicted in the last round, not tried since"
+    assert waiting.message == "evicted in the last round of the simulation and not planned again"
     result = run(cluster(pod("new"), *old), Script(plan(bind={"new": "n1"}, evict=evict)), rounds=1, evicted="drop")
     assert result.pending == ()
 

@@ -217,8 +217,8 @@ def test_a_dump_without_the_workloads_of_its_pods_is_told_of(
         for i in range(2)
     ]
     said = (
-        "1 Job that pods belong to is not in the input: default/x: their pods are scheduled one by one, not as gangs "
-        "(if this is a dump, add jobs to kubectl get)"
+        "1 Job that pods belong to is not in the input: default/x, so their pods are scheduled one by one, not as "
+        "gangs (if this is a dump, add jobs to kubectl get)"
     )
     assert said in told(tmp_path, capsys, *pods)
     assert said not in told(tmp_path, capsys, *pods, obj("Job", INDEXED, "name: x, uid: u"))

@@ -292,7 +292,7 @@ def test_a_quota_named_like_its_namespace_has_it_before_one_that_lists_it_and_th
     )
     tree = read_quotas([lister, own])
     assert (tree.faults, tree.namespaces) == ((), {"ml": "ml", "other": "a"})
-    told = f"annotation {keys.QUOTA_NAMESPACES}: namespace ml is ElasticQuota ml/ml's"
+    told = f"annotation {keys.QUOTA_NAMESPACES}: namespace ml belongs to ElasticQuota ml/ml"
     assert {name: one.doubts for name, one in tree.quotas.items()} == {"a": (told,), "ml": ()}
     listed_by_itself = read_quotas([quota("ml", 1, 10, namespace="ml", namespaces=["ml"])])
     assert listed_by_itself.quotas["ml"].doubts == ()

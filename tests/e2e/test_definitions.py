@@ -75,7 +75,7 @@ async def test_a_definition_of_another_version_is_told_and_gangs_are_placed(
         await said(koordpy, line)
         assert koordpy.log.read_text().count(line) == 1
         await api.apply_crds(CRDS)
-        await said(koordpy, f"no longer true: {line}")
+        await said(koordpy, f"resolved: {line}")
     finally:
         koordpy.stop()
         await api.apply_crds(CRDS)

@@ -89,7 +89,7 @@ async def test_a_gang_is_gathered_as_the_configuration_says(
         assert set((await places(api)).values()) == nodes
         assert (kind, name) == ("PodGroup", "g")
         if config and not notes:
-            assert note == "2 of 2 members bound in b3 (blockLayer)"
+            assert note == "2 of 2 members bound in blockLayer b3"
         else:
             assert note.startswith(NO_GOAL) is (not notes), note
 

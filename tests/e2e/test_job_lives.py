@@ -304,7 +304,7 @@ async def test_of_a_drained_node_only_its_member_goes_and_comes_back(world: Worl
     await world.running("wide", 4)
     await world.says("wide", scheduled=4, Scheduled="True", Stale="False")
     for kind in ("PodGroup", "Job"):
-        assert await world.notes("wide", "GangRepaired", kind) == ["4 members bound or Succeeded"]
+        assert await world.notes("wide", "GangRepaired", kind) == ["4 members are bound or have Succeeded"]
 
 
 @nodes(12, ASKED)
@@ -358,7 +358,7 @@ async def test_a_gang_that_was_preempted_waits_and_has_not_failed(world: World) 
     await world.running("high", 2)
     await world.waiting("low", 3, "needed 3, available in the cluster: 1")
     await world.says("low", phase="Scheduling", scheduled=0, Scheduled="False", DisruptionTarget="True")
-    assert await world.notes("low", "GangEvicted") == ["3 of 3 members evicted (priority) for default/high"]
+    assert await world.notes("low", "GangEvicted") == ["3 of 3 members were evicted by rule priority for default/high"]
     await world.ends(*await world.names("high", "Running"))
     await world.running("low", 3)
     await world.says("low", phase="Running", scheduled=3, Scheduled="True", DisruptionTarget="False")

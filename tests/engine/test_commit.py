@@ -307,7 +307,8 @@ async def test_a_half_bound_gang_that_cannot_be_finished_is_reported() -> None:
             await until(lambda: cluster.condition("g-2").get("status") == "False")
             await until(lambda: cluster.group("g").get("conditions"))
             assert (
-                "2 of minMember 4 members are bound or have Succeeded" in cluster.group("g")["conditions"][0]["message"]
+                "2 of 4 required members (minMember) are bound or have Succeeded"
+                in cluster.group("g")["conditions"][0]["message"]
             )
             assert b"koordpy_gangs_half_bound 1.0" in scheduler.metrics.render()
             await until(lambda: any(e["reason"] == "GangUnschedulable" for e in cluster.events()))

@@ -70,7 +70,7 @@ async def test_a_job_that_lost_a_node_is_told_of_and_named_until_it_is_whole() -
         cluster.delete("taker")
         await until(lambda: cluster.bound("train-1"))
         await until(lambda: bool(told(cluster, "GangRepaired")))
-        assert told(cluster, "GangRepaired") == [("Job", "train", "", "3 members bound or Succeeded")]
+        assert told(cluster, "GangRepaired") == [("Job", "train", "", "3 members are bound or have Succeeded")]
         assert figures(scheduler, "koordpy_gang_degraded") == {}
 
 
@@ -178,6 +178,6 @@ async def test_an_eviction_is_told_to_the_pod_group_and_to_the_workload() -> Non
         preemptor = pod("high", gpus=2, cpu="1", memory="1Gi")
         preemptor["spec"] |= {"priorityClassName": "high", "priority": 1000}
         cluster.create(preemptor)
-        text = "2 of 2 members evicted (priority) for default/high"
+        text = "2 of 2 members were evicted by rule priority for default/high"
         wanted = [("Job", "train", "PodGroup", text), ("PodGroup", "g", "Job", text)]
         await until(lambda: told(cluster, "GangEvicted") == wanted)

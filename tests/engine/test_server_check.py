@@ -134,7 +134,7 @@ async def test_an_older_definition_is_told_with_the_file_to_apply_until_it_is_ap
         assert check.absent(POD_GROUPS) == {"departed", "occupiedByUID"}
         assert check.absent(ELASTIC_QUOTAS) == check.absent(POD_GROUPS_X) == frozenset()
         await check.check_definitions()
-        assert caplog.messages[1:] == [f"no longer true: {line}"]
+        assert caplog.messages[1:] == [f"resolved: {line}"]
         assert check.absent(POD_GROUPS) == frozenset()
 
 

@@ -103,7 +103,9 @@ async def test_a_gang_whose_minimum_is_raised_has_lost_nobody() -> None:
             return next(c["message"] for c in cluster.group("g")["conditions"] if c["type"] == "Scheduled")
 
         cluster.server.store.update(GROUPS, "g", raised, namespace="default")
-        await until(lambda: says() == "2 of minMember 8 members are bound or have Succeeded; no other is pending")
+        await until(
+            lambda: says() == "2 of 8 required members (minMember) are bound or have Succeeded; no other pod is pending"
+        )
         cluster.pod("later")
         await until(lambda: cluster.bound("later"))
         assert cluster.bound("g-0", "g-1") and not stale(cluster) and not ending(cluster)
@@ -124,7 +126,7 @@ async def test_the_pod_group_tells_of_the_loss_the_grace_and_the_end() -> None:
         cluster.ahead_seconds += 31
         await until(lambda: bool(told(cluster, "GangEvicted")))
         (note,) = told(cluster, "GangEvicted")
-        assert note.startswith("1 of 1 members evicted (stale-gang): gang default/g has 1 of 2 members for ")
+        assert note.startswith("1 of 1 member was evicted by rule stale-gang: gang default/g has 1 of 2 members for ")
 
         def disrupted() -> dict[str, Any]:
             conditions = cluster.group("g").get("conditions", [])
@@ -134,7 +136,7 @@ async def test_the_pod_group_tells_of_the_loss_the_grace_and_the_end() -> None:
         assert (disrupted()["reason"], disrupted()["message"]) == ("StaleGang", note)
         cluster.create(*gang("g", 2, gpus=1)[1:])
         await until(lambda: cluster.bound("g-0", "g-1") and disrupted()["status"] == "False")
-        assert disrupted()["message"] == f"the minimum is bound again; before: {note}"
+        assert disrupted()["message"] == f"minMember is reached again (before: {note})"
         # what happens to it from now on is nobody's eviction
         cluster.delete("g-1")
         await until(lambda: stale(cluster).get("status") == "True" and cluster.group("g")["scheduled"] == 1)
@@ -191,7 +193,7 @@ async def test_a_gang_that_was_given_up_and_is_whole_again_says_so() -> None:
         cluster.create(*gang("g", 2, gpus=1)[1:])
         await until(lambda: cluster.bound("g-0", "g-1"))
         await until(lambda: stale(cluster).get("reason") == "MinimumMet")
-        assert stale(cluster)["message"] == "2 members bound or Succeeded, minMember is 2"
+        assert stale(cluster)["message"] == "2 members are bound or have Succeeded, minMember is 2"
         assert (stale(cluster)["status"], stale(cluster)["lastTransitionTime"]) == ("False", since)
         cluster.delete("g-0")
         cluster.delete("g-1")
@@ -209,7 +211,7 @@ async def test_a_gang_whose_member_comes_back_in_time_goes_on() -> None:
         await until(lambda: stale(cluster).get("status") == "False" and told(cluster, "GangRepaired"))
         assert (stale(cluster)["reason"], told(cluster, "GangRepaired")) == (
             "MinimumMet",
-            ["2 members bound or Succeeded"],
+            ["2 members are bound or have Succeeded"],
         )
         cluster.ahead_seconds += 61
         await asyncio.sleep(5)
@@ -314,7 +316,7 @@ async def test_what_was_said_before_a_gang_was_whole_is_not_told_again_when_it_l
             cluster.delete("g-1")
             await until(lambda: scheduled() == ("False", "Incomplete"))
             (told,) = (c["message"] for c in cluster.group("g")["conditions"] if c["type"] == "Scheduled")
-            assert told == "1 of minMember 2 members are bound or have Succeeded; no other is pending"
+            assert told == "1 of 2 required members (minMember) are bound or have Succeeded; no other pod is pending"
 
 
 async def test_a_job_that_has_lost_a_member_is_given_up_when_its_grace_is_over() -> None:

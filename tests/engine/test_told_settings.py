@@ -138,7 +138,7 @@ async def test_of_two_quotas_for_one_namespace_the_loser_is_told() -> None:
             (
                 "ElasticQuota",
                 "a",
-                f"annotation {keys.QUOTA_NAMESPACES}: namespace default is ElasticQuota default/default's",
+                f"annotation {keys.QUOTA_NAMESPACES}: namespace default belongs to ElasticQuota default/default",
             ),
             (
                 "ElasticQuota",
@@ -178,7 +178,7 @@ async def test_the_first_event_of_a_gang_without_a_goal_says_so(default: bool) -
             ((_, _, note),) = told(cluster, "GangScheduled")
             said = note.startswith("2 of 2 members bound; topology ignored: no gather goal set")
             assert said is not default
-            assert not default or note == "2 of 2 members bound in dc-0/spine-0/block-0 (blockLayer)"
+            assert not default or note == "2 of 2 members bound in blockLayer dc-0/spine-0/block-0"
 
 
 def test_of_one_text_so_many_objects_are_told_and_each_once() -> None:

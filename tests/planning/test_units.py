@@ -104,7 +104,7 @@ def test_a_layer_that_was_meant_is_named(name: str) -> None:
     world.add(group("g", 1, wish({name: "Must"})), pod("p-0", gang="g"))
     assert messages(world.plan()) == {"p-0": f'gang default/g: unknown layer "{name}", did you mean blockLayer?'}
     plan = world.add(group("g", 1, wish({name: "Prefer"}))).plan()
-    assert [text.partition(" is not used")[2] for _, text in plan.warnings if name in text] == [
+    assert [text.partition(" is ignored")[2] for _, text in plan.warnings if name in text] == [
         ", did you mean blockLayer?"
     ]
 
@@ -122,9 +122,7 @@ def test_while_the_topology_is_invalid_a_gang_is_told_that_and_not_to_look_at_it
         assert messages(plan)["p-0"].startswith(f"gang default/g: {says}") and status(plan) is GangStatus.INVALID
         plan = world.add(group("g", 1, wish({"rackLayer": "Prefer"}))).plan()
         assert bound(plan) == {"p-0": "n1"}
-        assert any(
-            f'unknown layer "rackLayer" under PreferGather is not used: {says}' in text for _, text in plan.warnings
-        )
+        assert any(f'unknown layer "rackLayer" of PreferGather is ignored: {says}' in text for _, text in plan.warnings)
 
 
 def test_a_wrong_number_of_members_is_warned_of_once_the_gang_can_start() -> None:
@@ -133,8 +131,8 @@ def test_a_wrong_number_of_members_is_warned_of_once_the_gang_can_start() -> Non
     warned = []
     for i in range(4):
         plan = world.add(pod(f"p-{i}", gang="g")).plan()
-        warned.append([text for _, text in plan.warnings if "differs from" in text])
-    text = "networkTopologyAware: data-parallel 4 x pipeline-parallel 1 differs from 3 members"
+        warned.append([text for _, text in plan.warnings if "data-parallel" in text])
+    text = "networkTopologyAware: data-parallel 4 x pipeline-parallel 1 is 4, the gang has 3 members"
     assert warned == [[], [], [text], []]
 
 

@@ -259,7 +259,7 @@ def test_who_went_takes_nothing_back_from_who_gained_by_it(went: Sequence[str], 
     plan = plan_round(circling(*went).snapshot(), KoordpyConfiguration(fairness=Fairness(reclaim="all")))
     assert [one.pod_key for one in plan.evictions] == ([] if fault else ["default/c"])
     if fault:
-        text = "reclaim: pod default/c gained by its eviction, and is protected from it for an hour."
+        text = "reclaim: pod default/c was placed by evicting this unit, which may not evict it for an hour."
         assert text in plan.pending[0].message
 
 
@@ -294,7 +294,7 @@ def test_who_gained_is_taken_back_by_quota_only_where_its_quota_keeps_its_min(
     plan = plan_round(crossing(*went, beside=beside).snapshot(), KoordpyConfiguration())
     assert [one.pod_key for one in plan.evictions] == ([] if fault else ["default/c"])
     if fault:
-        text = "reclaim: pod default/c gained by its eviction, and is protected from it for an hour."
+        text = "reclaim: pod default/c was placed by evicting this unit, which may not evict it for an hour."
         assert text in plan.pending[0].message
 
 

@@ -218,7 +218,7 @@ def test_a_label_leads_out_of_the_quota_of_a_namespace_only_where_any_label_coun
 def test_a_label_without_a_right_is_told_on_the_pod() -> None:
     wanted = of("evil", "p", labels=belongs("small"))
     result = run([node("n1:8"), SMALL, wanted], LISTED)
-    said = "quota small is not open to pods of namespace evil: the pod counts in koordinator-default-quota"
+    said = "pods of namespace evil may not use quota small: the pod counts in quota koordinator-default-quota"
     assert told(result, "Pod/evil/p") == [f"label {keys.QUOTA_NAME}: {said}"]
 
 
@@ -267,7 +267,7 @@ def test_labels_that_do_not_count_are_told_on_the_pod() -> None:
     labels = {**belongs(user="honest", rigid=True), keys.DISABLE_PREEMPTIBLE: "true"}
     result = run([node("n1:8"), of("evil", "p", labels=labels)], Quota(label_namespaces=("portal",)))
     assert told(result, "Pod/evil/p") == [
-        f"label {key}: it is ignored in pods of namespace evil"
+        f"label {key} is ignored on pods of namespace evil"
         for key in (keys.QUOTA_PREEMPTIBLE, keys.QUOTA_USER, keys.DISABLE_PREEMPTIBLE)
     ]
 

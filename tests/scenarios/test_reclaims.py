@@ -455,5 +455,5 @@ def test_a_circle_of_priority_and_fair_share_goes_round_once() -> None:
     assert result.stable
     assert final(result) == {"c": "n"}
     assert waiting(result)["b"].endswith(
-        "reclaim: pod default/c gained by its eviction, and is protected from it for an hour."
+        "reclaim: pod default/c was placed by evicting this unit, which may not evict it for an hour."
     )

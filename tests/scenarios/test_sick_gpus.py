@@ -71,7 +71,7 @@ def test_explain_says_that_the_pod_would_fit_without_the_holder(
     (tmp_path / "in.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     assert main(["explain", "-f", str(tmp_path / "in.json"), "--pod", "default/p"]) == 0
     said = capsys.readouterr().out
-    assert "pod default/h were gone: it uses GPU 0 of node n1, which is unhealthy" in said
+    assert "pod default/h were deleted (it uses GPU 0 of node n1, which is unhealthy)" in said
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_pods_that_are_made_after_the_last_round_wait(tmp_path: Path) -> None:
     later = {**role("workers", 1, 2), "dependsOn": [{"name": "driver", "status": "Ready"}]}
     answer = simulate(tmp_path, *nodes(3), jobset(role("driver", 1, 1), later), args=("--rounds", "1"))
     assert (answer.bound, answer.pending) == (["js-driver-0-0"], ["js-workers-0-0", "js-workers-0-1"])
-    assert answer.message("js-workers-0-0") == "made after the last round, not tried since"
+    assert answer.message("js-workers-0-0") == "created after the last round of the simulation and not planned yet"
     gang = answer.gangs["js:workers"]
     assert (gang["members"], gang["bound"], gang["status"]) == (2, 0, "Unschedulable")
     assert gang["workload"] == {"kind": "JobSet", "namespace": "default", "name": "js", "role": "workers"}
@@ -172,7 +172,10 @@ def test_a_pod_of_a_later_role_is_explained_in_the_round_that_has_it(
         return
     assert json.loads(told.out)["round"] == 2
     assert main([*asked, "--rounds", "1"]) == 0
-    assert json.loads(capsys.readouterr().out)["message"] == "made after the last round, not tried since"
+    assert (
+        json.loads(capsys.readouterr().out)["message"]
+        == "created after the last round of the simulation and not planned yet"
+    )
     (node,) = nodes(1)
     closed = {**node, "spec": {"unschedulable": True}}
     path.write_text("\n---\n".join(map(json.dumps, [closed, jobset(role("driver", 1, 1), later), groups])))

@@ -139,7 +139,7 @@ class PluginServer:
                         if isinstance(why, grpc.RpcError)
                         else str(why)
                     )
-                    logger.warning("refused: %s", text)
+                    logger.warning("Allocate request refused: %s", text)
                     await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
                     raise  # not reached, because `abort` raises
                 logger.info("%s of pod %s gets %s", delivery.slot[1], delivery.pod, ", ".join(delivery.gpus))

@@ -208,7 +208,7 @@ class PluginService:
         served = self.allocator.ledger.served()
         if corrections:
             for one in corrections:
-                logger.info("%s/%s has %s", one.namespace, one.pod, one.gpus)
+                logger.info("pod %s/%s uses GPUs %s", one.namespace, one.pod, one.gpus)
             try:
                 await self._correct(corrections)
             except Exception as fault:

@@ -336,7 +336,9 @@ def _matrix(
             measured = found
             if found.lopsided:
                 pairs = ", ".join(f"{minors[a]} to {minors[b]}" for a, b in found.lopsided[:8])
-                text = f"{field_name}: less than a third of the other direction: {pairs}: used as it is"
+                text = (
+                    f"{field_name}: bandwidth from GPU {pairs} is below a third of the other direction, used as it is"
+                )
                 faults.add(text, "AsymmetricLink")
         elif one.name == LINKS and links is None:
             classes = _links(one.topology, size, bandwidths)

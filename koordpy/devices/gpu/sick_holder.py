@@ -19,7 +19,7 @@ _COUNTED_TWICE = (
 
 def _obstruction_of(pod: str, holds: str) -> Obstruction:
     """Returns the obstruction of a pod (key) that uses a sick GPU. holds: the GPU, as `GPU 0 of node n1`."""
-    ends = f"pod {pod} were gone: it uses {holds}, which is unhealthy"
+    ends = f"pod {pod} were deleted (it uses {holds}, which is unhealthy)"
     return Obstruction(pod, f"pod {pod} uses {holds}, which is unhealthy: {_COUNTED_TWICE}", ends)
 
 

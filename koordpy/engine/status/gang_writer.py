@@ -25,6 +25,7 @@ from koordpy.engine.status.scheduler_events import (
     INVALID,
 )
 from koordpy.engine.status.status_patches import differs_in_numbers
+from koordpy.plan.gang_repair import bound_text
 from koordpy.plan.round_plan import Eviction, GangReport, GangStatus
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.preemption.selection.preemption_names import RuleName
@@ -120,7 +121,7 @@ class GangWriter(Reconciler):
             self._repaired.add(ref.key)
             self._degraded.discard(ref.key)
             self._moving.discard(ref.key)
-            self._report_to_both(ref, GANG_REPAIRED, f"{count_noun(number, 'member')} bound or Succeeded")
+            self._report_to_both(ref, GANG_REPAIRED, bound_text(number))
         return bool(number)
 
     def _grace_half_over(self, ref: GangRef) -> None:
@@ -148,7 +149,8 @@ class GangWriter(Reconciler):
             self._started.pop(ref.key, None)
         if first.rule == RuleName.REPAIR and ref.key in self._degraded:
             self._moving.add(ref.key)
-        text = f"{many} of {left + many} members evicted ({rules}){gist}"
+        were = "was" if many == 1 else "were"
+        text = f"{many} of {count_noun(left + many, 'member')} {were} evicted by rule {rules}{gist}"
         self._report_to_both(ref, GANG_EVICTED, text)
         self._record_eviction(ref, first.reason, text)
 
@@ -191,7 +193,8 @@ class GangWriter(Reconciler):
 
 def scheduled_note(report: GangReport) -> str:
     """Returns the event text of a gang with its minimum bound."""
-    place = f" in {report.domain[1] or 'the cluster'} ({report.domain[0]})" if report.domain else ""
+    domain = report.domain
+    place = f" in {f'{domain[0]} {domain[1]}' if domain[1] else 'the cluster'}" if domain else ""
     remark = f"; {report.remark}" if report.remark else ""
     of_workload = f": {report.origin}" if report.source is GangSource.WORKLOAD else ""
     return f"{report.bound} of {report.members} members bound{place}{of_workload}{remark}"

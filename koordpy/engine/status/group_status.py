@@ -14,7 +14,6 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from koordpy.api.counted_nouns import count_noun
 from koordpy.api.objects import Condition, condition_of
 from koordpy.api.pod_endings import DISRUPTED
 from koordpy.api.pod_groups import PodGroup, PodGroupStatus
@@ -30,7 +29,7 @@ from koordpy.cache.gang_history import (
 from koordpy.cache.gang_members import Members
 from koordpy.engine.status.status_patches import condition_for, differs_in_numbers, merged_conditions
 from koordpy.fairness.quota_admission import REFUSING_QUOTA
-from koordpy.plan.gang_repair import GangRepair
+from koordpy.plan.gang_repair import GangRepair, bound_text
 from koordpy.plan.round_plan import GangReport, GangStatus
 from koordpy.pods.pod_info import PodInfo
 from koordpy.report.eviction_words import MOVED
@@ -185,14 +184,17 @@ def _scheduled(
             SCHEDULED,
             "True",
             SCHEDULED,
-            f"{count_noun(have, 'member')} bound or Succeeded, minMember is {least}",
+            f"{bound_text(have)}, minMember is {least}",
         )
     told = report.message if report is not None and report.status is not GangStatus.SCHEDULED else ""
     reason = report.status.value if report is not None and told else GangStatus.INCOMPLETE.value
-    text = f"{have} of minMember {least} members are bound or have Succeeded"
+    text = f"{have} of {least} required members (minMember) are bound or have Succeeded"
     if not any(not pod.finished and not pod.pod.spec.node_name for pod in gang.pods):
         # no pending pod, so no round reports on the gang
-        reason, told = GangStatus.INCOMPLETE.value, "no other is pending" if gang.pods else "no pod names the PodGroup"
+        reason, told = (
+            GangStatus.INCOMPLETE.value,
+            "no other pod is pending" if gang.pods else "no pod references the PodGroup",
+        )
         return condition_for(group, SCHEDULED, "False", reason, f"{text}; {told}")
     if have:
         return condition_for(group, SCHEDULED, "False", reason, f"{text}; {told}" if told else text)
@@ -202,7 +204,7 @@ def _scheduled(
             condition_for(group, SCHEDULED, "False", reason, text) if old is not None and old.status == "True" else None
         )
     if started and now - waits_since(started, gang) >= waiting_seconds:
-        told = f"not placed within {waiting_seconds:g} s, still retrying; {told}"
+        told = f"not placed within {waiting_seconds:g} s, still retrying: {told}"
         reason = TIMED_OUT
     return condition_for(group, SCHEDULED, "False", reason, told)
 
@@ -234,7 +236,7 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
         return None
     if old.status != "True" and (old.reason == WHOLE or not gang.runs(group.spec.min_member)):
         return None
-    text = f"{count_noun(gang.present, 'member')} bound or Succeeded, minMember is {group.spec.min_member}"
+    text = f"{bound_text(gang.present)}, minMember is {group.spec.min_member}"
     return condition_for(group, STALE, "False", WHOLE, text)
 
 
@@ -251,7 +253,7 @@ def _degradation(group: PodGroup, gang: Members, repair: GangRepair | None) -> C
         return None
     if old.status != "True" and not (old.reason == DISBANDED and gang.bound and _moves(group)):
         return None
-    text = f"{count_noun(gang.present, 'member')} bound or Succeeded, minMember is {group.spec.min_member}"
+    text = f"{bound_text(gang.present)}, minMember is {group.spec.min_member}"
     return condition_for(group, DEGRADED, "False", REPAIRED if gang.bound else DISBANDED, text)
 
 
@@ -268,7 +270,7 @@ def _disruption(group: PodGroup, evicted: tuple[str, str], *, met: bool) -> Cond
         return condition_for(group, DISRUPTED, "True", *evicted)
     if old is None or old.status != "True" or not met:
         return None
-    return condition_for(group, DISRUPTED, "False", WHOLE, f"the minimum is bound again; before: {old.message}")
+    return condition_for(group, DISRUPTED, "False", WHOLE, f"minMember is reached again (before: {old.message})")
 
 
 def differ_in_numbers_only(said: PodGroupStatus, wanted: PodGroupStatus) -> bool:

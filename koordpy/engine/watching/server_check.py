@@ -122,7 +122,7 @@ class ServerCheck:
         if text and text != before:
             logger.warning("%s", text)
         elif before and not text:
-            logger.info("no longer true: %s", before)
+            logger.info("resolved: %s", before)
 
 
 def shipped_schemas() -> list[Shipped]:

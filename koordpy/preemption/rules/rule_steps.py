@@ -90,7 +90,8 @@ def closing_reasons(rule_inputs: RuleInputs, free: Mask) -> tuple[list[str], boo
         rule_inputs.fair.protected_gainer if rule_inputs.fair is not None else ""
     ):
         kind, _, name = spared.rpartition(":")
-        reasons.append(f"reclaim: {kind or 'pod'} {name} gained by its eviction, and is protected from it for an hour.")
+        gainer = f"{kind or 'pod'} {name}"
+        reasons.append(f"reclaim: {gainer} was placed by evicting this unit, which may not evict it for an hour.")
     share = rule_inputs.users.refusal(_preemptable(rule_inputs, free)) if rule_inputs.users is not None else ""
     return [*reasons, *([f"{share}."] if share else [])], bool(share)
 
