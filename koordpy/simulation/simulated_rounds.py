@@ -45,8 +45,8 @@ MOVING = ("consolidation", "repair")
 UNPROVEN = "unknown"
 """Proof of a gang that no plan included."""
 # messages of pods that existed only after the last round
-UNTRIED = "evicted in the last round, not tried since"
-UNTRIED_STEP = "made after the last round, not tried since"
+UNTRIED = "evicted in the last round of the simulation and not planned again"
+UNTRIED_STEP = "created after the last round of the simulation and not planned yet"
 
 Planner = Callable[[Snapshot, KoordpyConfiguration], RoundPlan]
 Evicted = Literal["recreate", "drop"]

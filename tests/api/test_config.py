@@ -310,7 +310,7 @@ def test_the_name_that_every_pod_has_is_a_danger_and_no_fault() -> None:
     (told,) = dangers(read("quota: {namespaces: [a], trustedNamespaces: [b]}"))
     assert told.startswith("quota.trustedNamespaces: none of them is in quota.namespaces")
     (told,) = dangers(read("schedulerNames: [a, default-scheduler]"))
-    assert told.startswith("schedulerNames: default-scheduler is what pods without a schedulerName get")
+    assert told.startswith("schedulerNames: kube-scheduler also serves default-scheduler")
 
 
 def test_a_resource_that_can_not_be_ignored_is_told_and_no_fault() -> None:
