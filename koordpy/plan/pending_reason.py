@@ -9,6 +9,9 @@ from enum import StrEnum
 
 from koordpy.config.node_failures import ReasonMode
 
+SELF_CHECK = "a plan failed koordpy's own check and was not carried out"
+"""Message of SchedulerError for a plan that an independent check rejected; its faults follow."""
+
 
 class Reason(StrEnum):
     """Reason of a pending pod, in order of precedence: the first reason that applies is reported."""

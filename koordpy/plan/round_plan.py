@@ -12,7 +12,7 @@ from typing import Any
 
 from koordpy.config.node_failures import ReasonMode
 from koordpy.plan.gang_repair import GangRepair, KeptSeats
-from koordpy.plan.pending_reason import Reason, written
+from koordpy.plan.pending_reason import SELF_CHECK, Reason, written
 from koordpy.plan.wanted_nodes import WantedNodes
 from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
 from koordpy.pods.gang_refs import GangRef, GangSource
@@ -304,10 +304,6 @@ class UnitReport:
         """Distinct faults of the solver. A lack of time is not a fault."""
         found = (f"the solver refused ({run.stage}): {run.fault}" for run in self.solver if run.fault)
         return tuple(dict.fromkeys(found))
-
-
-SELF_CHECK = "a plan failed koordpy's own check and was not carried out"
-"""Message about a plan that an independent check rejected; its faults follow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from koordpy.fairness.quota_admission import PLUGIN
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
-from koordpy.plan.pending_reason import Reason
-from koordpy.plan.round_plan import SELF_CHECK, PendingPod, Proof
+from koordpy.plan.pending_reason import SELF_CHECK, Reason
+from koordpy.plan.round_plan import PendingPod, Proof
 from koordpy.plugins.spare_nodes import spares_of
 from koordpy.pods.pod_info import PodInfo
 from koordpy.report.denial import KEPT, core_size, filter_sentence, gang_need, met_sentence
