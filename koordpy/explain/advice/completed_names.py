@@ -67,7 +67,7 @@ def completed(pods: Sequence[PodInfo], case: Case) -> str:
 
 
 def not_replaced(pods: Sequence[PodInfo]) -> str:
-    """Returns a text with the controllers that would replace ended pods, as ` without being replaced by Deployment a/web`.
+    """Returns a text with controllers that would replace ended pods, as ` without being replaced by Deployment a/b`.
 
     Empty if no pod has such a controller. Controllers of batch workloads do not replace completed pods.
     """

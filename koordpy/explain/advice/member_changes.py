@@ -64,7 +64,7 @@ def _numbers(case: Case, gang: Gang) -> list[int]:
 
 
 def _stated(gang: Gang, *, alone: bool) -> str:
-    """Returns the setting that states a gang's minimum, and its object, for a text `NAME were NUMBER`; empty if unknown.
+    """Returns the setting that states a gang's minimum, with its object, for `NAME were NUMBER`; empty if unknown.
 
     alone: True if the unit has no other gang.
     """
