@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wire objects (typed records) of custom resources other than PodGroups: topology, quotas, devices (vocabulary.md 3).
 
-Also of Volcano's HyperNodes, NodeResourceTopologies and ProvisioningRequests, which other projects define.
+Kinds of other projects are here, too: HyperNode (Volcano), NodeResourceTopology and ProvisioningRequest.
 """
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs

@@ -64,8 +64,8 @@ def parse_exact(raw: RawQuantity) -> Fraction:
 
 
 def is_extended(resource: str) -> bool:
-    """Returns True if a resource is an extended resource: its name has a prefix, and not the prefix of
-    kubernetes.io."""
+    """Returns True if a resource is an extended resource: its name has a prefix that does not end with
+    `kubernetes.io`."""
     prefix, slash, _ = resource.partition("/")
     return bool(slash) and not prefix.endswith("kubernetes.io")
 

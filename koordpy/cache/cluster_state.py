@@ -188,7 +188,7 @@ class ClusterState(PodBook):
         self._look_for(label_keys(obj))
 
     def _put_upstream_group(self, group: UpstreamPodGroup) -> None:
-        """Stores a PodGroup of scheduling.k8s.io, also if a controller created it by default."""
+        """Stores a PodGroup of scheduling.k8s.io, even if a controller created it by default."""
         self.gangs.put_group(group)
         for book in self.families.values():
             book.put_group(group)

@@ -51,7 +51,7 @@ class Members:
 
     @cached_property
     def bound(self) -> tuple[PodInfo, ...]:
-        """Members on a node, also those that are being deleted."""
+        """Members on a node, including members that are being deleted."""
         return tuple(pod for pod in self.members if not pod.pending)
 
     @cached_property

@@ -99,7 +99,7 @@ def next_loss(node: Node, now: float, settings: Repair) -> float | None:
 def _marks(node: Node, settings: Repair) -> Iterator[tuple[float, Taint | str]]:
     """Yields (since, mark) of each taint and condition type that marks a node as lost.
 
-    since: seconds since the epoch; 0, so long ago, if the object states no time.
+    since: seconds since the epoch; 0 (long ago) if the object states no time.
     """
     for taint in node.spec.taints:
         if taint.key in LOST_TAINTS and taint.effect == "NoExecute":

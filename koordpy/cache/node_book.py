@@ -61,7 +61,7 @@ class NodeBook:
         # outdated
         self._warnings: tuple[tuple[str, str], ...] | None = None
         self.hypernodes: dict[str, HyperNode] = {}
-        """HyperNodes by name, also if a ClusterNetworkTopology defines the tree."""
+        """HyperNodes by name, even if a ClusterNetworkTopology defines the tree."""
         self._tree: Tree | None = None
         self._label_gaps: tuple[Tree, LabelGaps] | None = None
         self._gaps: tuple[Tree, tuple[int, ...], TopologyGaps] | None = None

@@ -364,7 +364,7 @@ class Ascend(Section, frozen=True):
 
 
 DebugAccess = Literal["loopback", "token", "open"]
-"""Clients on the loopback interface, also clients with a permitted bearer token, or all clients."""
+"""Clients that are allowed: `loopback` only clients on this interface; `token` also permitted tokens; `open` all."""
 
 
 class KoordpyConfiguration(Section, frozen=True):

@@ -16,14 +16,18 @@ from koordpy.api.json_text import read_json
 from koordpy.api.reading_limits import GATHER_ENTRIES, some, too_many
 from koordpy.api.spelling import hint
 
-# in this order: values of `strategy`; fields of the annotation; fields of a rule; values of `scope`; fields of an entry
-# of parallelModel; values of `parallelStrategy`
 STRATEGIES = ("PreferGather", "MustGather")
+"""Values of `strategy`."""
 FIELDS = ("gatherStrategy", "parallelModel")
+"""Fields of the annotation."""
 RULE_FIELDS = ("layer", "strategy", "podCountMultiple", "scope")
+"""Fields of an entry of gatherStrategy."""
 SCOPES = ("group", "gang", "replica")
+"""Values of `scope`."""
 PARALLEL_FIELDS = ("parallelStrategy", "parallelism")
+"""Fields of an entry of parallelModel."""
 PARALLEL = ("data-parallel", "pipeline-parallel", "tensor-parallel")
+"""Values of `parallelStrategy`."""
 
 
 @dataclass(frozen=True, slots=True)

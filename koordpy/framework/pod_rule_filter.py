@@ -45,7 +45,7 @@ class Rule(ABC):
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         """Adds a pod on a node (sign 1) or removes it (-1); returns True if the verdict may have changed.
 
-        pod: any pod, also one that the filter does not concern. node: position in the snapshot.
+        pod: any pod, even if it does not matter for the filter. node: position in the snapshot.
         """
 
     @abstractmethod

@@ -140,7 +140,7 @@ class _Connection(asyncio.Protocol):
                 connection.close()
 
     def close(self) -> None:
-        """Closes the connection at once, also during its handshake."""
+        """Closes the connection at once, even during its handshake."""
         if self._transport is not None:
             self._transport.abort()
         elif self._handshake is not None:

@@ -26,7 +26,7 @@ def give_names(every: Iterable[PodBucket], taken: frozenset[str], others: dict[P
         buckets.sort(key=lambda one: one.key)
     by_phase[RUN].sort(key=lambda one: one.found.order)
     by_phase[LABELS].sort(key=lambda one: -one.found.order[1])
-    # `newest`: the newest run of each workload or group comes last; it needs no suffix for its run
+    # `current`: workload or group -> its newest run, the last in `newest`; this run needs no suffix
     newest = sorted(by_phase[RUN], key=lambda one: (one.found.is_present, one.found.order[1]))
     current = {bucket.key[:-1]: bucket for bucket in newest}
     named = {name for bucket in by_phase[VOLCANO] for name in bucket.names("")}  # all names that are assigned so far

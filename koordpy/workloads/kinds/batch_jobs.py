@@ -26,7 +26,7 @@ PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 def sizes(spec: Source) -> tuple[int, int | None]:
     """Returns (parallelism, completions) with the API server's defaults.
 
-    completions is None for a work queue: a Job that ends once one of its pods has Succeeded.
+    completions is None for a work queue: after one of its pods has Succeeded, no further pods are created.
     """
     completions, parallelism = spec.maybe("completions"), spec.maybe("parallelism")
     if completions is None and parallelism is None:
