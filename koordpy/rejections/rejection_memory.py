@@ -142,6 +142,11 @@ class RejectionMemory:
         if len(self._unsettled) > MOST_UNSETTLED:
             del self._unsettled[next(iter(self._unsettled))]
 
+    def uids(self) -> set[str]:
+        """Returns the uids of the rejected pods that are remembered."""
+        shapes = (own for record in self._nodes.values() for own in record.shapes.values())
+        return self._unsettled.keys() | {one.uid for own in shapes for one in own.rejections}
+
     @property
     def is_idle(self) -> bool:
         """True if nothing is remembered, so that `update` would change nothing."""

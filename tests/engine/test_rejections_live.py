@@ -2,11 +2,15 @@
 """The live scheduler learns from rejections: it avoids the node, says so, and comes back (numa.md 8 and 9)."""
 
 import asyncio
+import json
 from typing import Any
 
+import msgspec
+
 from koordpy.api.custom_objects import NodeResourceTopology, TopologyZone, ZoneResource
-from koordpy.api.objects import ObjectMeta
+from koordpy.api.objects import Node, ObjectMeta, Pod
 from koordpy.api.times import rfc3339
+from koordpy.devices.family_registry import make_state
 from koordpy.engine.scheduler import Scheduler
 from koordpy.rejections.rejection_reading import TOPOLOGY, UNEXPECTED
 from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
@@ -151,3 +155,36 @@ async def test_a_rejection_withdraws_the_rest_of_a_gang_and_its_members_avoid_th
         cluster.create(gang("g", 2, gpus=4)[2])
         await until(lambda: cluster.bound("g-1"))
         assert cluster.places()["g-1"] not in (lost, cluster.places()["g-0"])
+
+
+@in_virtual_time
+async def test_the_snapshot_holds_rejected_pods_while_they_are_remembered() -> None:
+    async with live([small("n1", gpus=8), small("n2", gpus=8)]) as cluster, cluster.running() as scheduler:
+
+        def offline() -> list[tuple[str, str, int]]:
+            """(node, shape, strikes) of the closures that a planner learns from the snapshot."""
+            state = make_state()
+            for item in json.loads(scheduler.inspection.snapshot()())["items"]:
+                if item["kind"] in ("Node", "Pod"):
+                    state.upsert(msgspec.convert(item, {"Node": Node, "Pod": Pod}[item["kind"]]))
+            closed = state.closed_nodes(scheduler.context.now())
+            return sorted(
+                (name, one.text, one.rejections) for name, own in closed.shapes.items() for one in own.values()
+            )
+
+        cluster.pod("a", gpus=4)
+        cluster.create(*gang("g", 2, gpus=3))
+        await until(lambda: cluster.bound("a", "g-0", "g-1"))
+        plain = (cluster.places()["a"], "cpu 1, memory 1Gi, nvidia.com/gpu 4", 1)
+        member = (cluster.places()["g-0"], "memory 1Mi, nvidia.com/gpu 3", 1)
+        reject(cluster, scheduler, "a")
+        reject(cluster, scheduler, "g-0")
+        await until(lambda: scheduler.state.rejections is not None and len(offline()) == 2)
+        assert offline() == sorted([plain, member])
+        # a deleted pod stays as long as koordpy remembers it, and a new pod of its name takes its place
+        cluster.delete("a")
+        cluster.delete("g-0")
+        await until(lambda: offline() == [plain])
+        cluster.pod("a", gpus=2)
+        await until(lambda: cluster.bound("a"))
+        await until(lambda: offline() == [])

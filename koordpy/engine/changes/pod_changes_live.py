@@ -6,6 +6,7 @@ recognized by schedulerName (kube-parity.md 4.1).
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 
 from koordpy.api.field_faults import UnreadableError
@@ -15,7 +16,7 @@ from koordpy.engine.changes.object_changes import ClaimUsers
 from koordpy.engine.client.api_replies import is_older
 from koordpy.engine.queue_entry import queued_pod
 from koordpy.engine.wakeups import Wake, changes_itself, of_pod
-from koordpy.engine.watching.pod_intake import PodIntake
+from koordpy.engine.watching.pod_intake import PodIntake, counts_when_finished, rejected
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.pod_info import PodInfo
 
@@ -26,6 +27,9 @@ REJECTIONS = frozenset(
 )
 """Reasons with which a kubelet rejects a pod because another scheduler used its capacity (kube-parity.md 4.10).
 `RejectionWatch` handles the other rejections: devices or CPUs that a kubelet cannot assign (numa.md 8.1)."""
+
+REJECTED_KEPT = 1024
+"""Maximum number of rejected pods that are stored for /debug/snapshot."""
 
 
 class PodChanges:
@@ -46,8 +50,8 @@ class PodChanges:
         self._intake = PodIntake()
         self._ahead: dict[str, tuple[str, str]] = {}
         """Key of a pod that was read by GET -> (uid, resourceVersion). Older states from the watch are ignored."""
-        self._rejected: dict[str, Pod] = {}
-        """Key -> pod that a kubelet rejected, with all its fields. Filled only by commands that read a cluster once."""
+        self._rejected: OrderedDict[str, Pod] = OrderedDict()
+        """uid -> pod that a kubelet rejected (`pod_intake.rejected`), the latest last, for `known`."""
         self._ended: set[str] = set()
         """uids of pods that are known to be deleted before the watch shows it."""
 
@@ -57,13 +61,19 @@ class PodChanges:
         """Returns the pod reduced to the fields that koordpy uses; None if the cache does not need it (`PodIntake`)."""
         if pod.status.phase == "Failed":
             if self._state.record_failed_pod(pod):
-                if not self._state.live:
-                    self._rejected[pod.key] = pod
+                self._remember(pod)
                 for listener in self._hub.listeners.rejected:
                     listener(pod)
             elif pod.status.reason in REJECTIONS:
                 self._count_rejection(pod)
         return self._intake(pod)
+
+    def _remember(self, pod: Pod) -> None:
+        """Stores a pod that a kubelet rejected. On a real cluster the oldest are dropped if there are too many."""
+        self._rejected[pod.metadata.uid] = rejected(pod)
+        self._rejected.move_to_end(pod.metadata.uid)
+        if self._state.live and len(self._rejected) > REJECTED_KEPT:
+            self._rejected.popitem(last=False)
 
     def _count_rejection(self, pod: Pod) -> None:
         """Reports a pod of ours that its kubelet has rejected; reports each pod once."""
@@ -128,9 +138,18 @@ class PodChanges:
         return True
 
     def known(self) -> Iterator[Pod]:
-        """Yields every pod in the cache. If a cluster is read once, also the pods that kubelets have rejected."""
-        yield from (info.pod for info in self._state.pods() if info.key not in self._rejected)
-        yield from self._rejected.values()
+        """Yields every pod in the cache, and pods that kubelets rejected while these rejections are remembered.
+
+        A rejected pod of no gang and no workload is not in the cache, so it is yielded even if it is deleted, unless
+        another pod has its name.
+        """
+        book = self._state.rejections
+        uids = book.memory.uids() if book is not None else frozenset[str]()
+        told = {pod.key: pod for uid, pod in self._rejected.items() if uid in uids}
+        for info in self._state.pods():
+            own = told.pop(info.key, None)
+            yield own if own is not None and own.metadata.uid == info.uid else info.pod
+        yield from (pod for pod in told.values() if not counts_when_finished(pod))
 
     # -- consequences -------------------------------------------------------------------------------------------------
 

@@ -92,8 +92,7 @@ class PodIntake:
     def __call__(self, pod: Pod) -> Pod | None:
         """Returns the reduced pod; None for a finished pod that counts for no gang and no workload."""
         if pod.status.phase in FINISHED:
-            counts = gang_ref(pod) is not None or _counts_when_finished(pod.metadata)
-            return _finished(pod) if counts else None
+            return _finished(pod) if counts_when_finished(pod) else None
         _trim(pod)
         family = _family(pod)
         sibling = self._siblings.get(family)
@@ -125,13 +124,33 @@ def _family(pod: Pod) -> str:
     return owners[0].uid if owners else pod.metadata.namespace
 
 
-def _counts_when_finished(meta: ObjectMeta) -> bool:
-    """Returns True if a workload may need fewer pods after this pod has Succeeded (workloads.md 2).
-
-    True for a pod with a controller, or with a label or annotation of a group.
-    """
+def counts_when_finished(pod: Pod) -> bool:
+    """Returns True for a pod of a gang, and for a pod of a workload that may need fewer pods after the pod has
+    Succeeded (workloads.md 2): one with a controller, or with a label or annotation of a group."""
+    meta = pod.metadata
     named = not OF_WORKLOADS.isdisjoint(meta.labels) or not OF_WORKLOADS.isdisjoint(meta.annotations)
-    return named or meta.controller is not None
+    return named or meta.controller is not None or gang_ref(pod) is not None
+
+
+def rejected(pod: Pod) -> Pod:
+    """Returns a pod that its kubelet rejected as a finished pod, with its node, its requests and its times."""
+    made, spec, status = _finished(pod), pod.spec, pod.status
+    containers, init_containers = (
+        [Container(name=one.name, resources=one.resources, restart_policy=one.restart_policy) for one in given]
+        for given in (spec.containers, spec.init_containers)
+    )
+    return changed(
+        made,
+        spec=changed(
+            made.spec,
+            node_name=spec.node_name,
+            containers=containers,
+            init_containers=init_containers,
+            overhead=spec.overhead,
+            resources=spec.resources,
+        ),
+        status=changed(made.status, conditions=status.conditions, start_time=status.start_time),
+    )
 
 
 def _finished(pod: Pod) -> Pod:
