@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods as the planner sees them: requests, gang, terms about other pods, and the objects that a pod refers to.
+"""Reads pods for the planner: requests, gang, affinity terms about other pods, and the objects that a pod refers to.
 
 A `PodInfo` is built once per version of a pod, and every other package uses it. Amounts are integers by resource name.
 

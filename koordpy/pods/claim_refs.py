@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resource claims as pods name them, and devices as claims name them: names that packages outside the devices share.
+"""Reads the names of a pod's resource claims (DRA), and defines the records of the devices that a plan allocates to
+them.
 
-A pod names claims in `spec.resourceClaims`: directly, by a template through its status, or through its PodGroup. A plan
-gives each claim a `Grant`. Nothing here decides which device serves a claim.
+A pod lists claims in `spec.resourceClaims`: by name, by a template (then its status has the name of the created claim),
+or through its PodGroup. A plan gives each claim a `Grant`, the devices to allocate. This module is outside
+`koordpy/devices`, because packages below use it too. It must not choose devices.
 """
 
 from collections.abc import Mapping
@@ -20,7 +22,8 @@ CLAIMS = "claims"
 MAX_CONSUMERS = 256
 """Maximum number of entries of a claim's `status.reservedFor` in the API."""
 IMPLICIT = "-extended-resources"
-"""Suffix of the key of the claim that serves a pod's extended resources by devices; the object's name continues it."""
+"""End of the provisional key in a plan of the claim that serves a pod's extended resources. The name of the created
+claim has further characters after it."""
 
 
 class DeviceId(NamedTuple):
@@ -35,12 +38,12 @@ class Granted(NamedTuple):
     """One device of a claim's allocation."""
 
     request: str
-    """Name of the request, or `request/alternative`."""
+    """Name of the claim's request, or `request/alternative` if the request lists alternatives (`firstAvailable`)."""
     device: DeviceId
     admin: bool = False
-    """True for admin access, which takes nothing."""
+    """True for admin access: the device stays free for other claims."""
     consumed: tuple[tuple[str, str], ...] | None = None
-    """(capacity, quantity) that a share takes of the device; None for the whole device."""
+    """Capacities of the device that this allocation uses, each as (name, quantity); None for the whole device."""
 
 
 Grant = tuple[Granted, ...]
@@ -51,19 +54,19 @@ class ClaimName(NamedTuple):
     """A resource claim of a pod."""
 
     entry: str
-    """Name of the entry in the pod."""
+    """Name of the entry in `spec.resourceClaims`."""
     name: str | None
     """Name of the claim; None until a controller has created it."""
     owner: str
-    """What must own the claim: `pod` or `group` for a claim made from a template, empty for a claim by name."""
+    """Owner that the claim must have: `pod` or `group` for a claim from a template; empty for a claim by name."""
     grouped: bool = False
-    """True for the claim of the pod's PodGroup, which all its pods share."""
+    """True for a claim of the PodGroup, which all its pods share."""
 
 
 def claim_names(pod: Pod, group: UpstreamPodGroup | None = None) -> list[ClaimName]:
-    """Returns the resource claims of a pod. group: its upstream PodGroup; None for none or an unknown one.
+    """Returns the resource claims of a pod. group: its upstream PodGroup; None if it has none, or if that is unknown.
 
-    A template that needs no claim, by the pod's status, is left out.
+    A template is left out if the pod's status says that no claim is needed for it.
     """
     if not pod.spec.resource_claims:
         return []
@@ -98,12 +101,12 @@ def resource_claims(pod: PodInfo, group: UpstreamPodGroup | None = None) -> list
 
 
 def implicit_key(pod: PodInfo) -> str:
-    """Returns the key that the claim for a pod's extended resources has in a plan."""
+    """Returns the provisional key, in a plan, of the claim for a pod's extended resources."""
     return f"{pod.key}{IMPLICIT}"
 
 
 def consumer_of(pod: Pod, group: UpstreamPodGroup | None = None) -> ClaimConsumer:
-    """Returns a pod, or the PodGroup that shares a claim, as an entry of the claim's reservedFor."""
+    """Returns the entry for a claim's reservedFor: the pod, or with `group` the PodGroup that shares the claim."""
     if group is None:
         return ClaimConsumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
     meta = group.metadata

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads for which node a DaemonSet or a kubelet created a pod, and copies such pods for a new node.
+"""Finds the node for which a DaemonSet created a pod, and copies DaemonSet and mirror pods for a new node.
 
-A new node runs the same DaemonSet and mirror pods as the node that it is like, so it has less free capacity than its
-allocatable amounts.
+A copy of a node runs the same DaemonSet and mirror pods as the original node, so a new node has less free capacity than
+its allocatable amounts.
 """
 
 from msgspec.structs import replace
@@ -11,7 +11,8 @@ from koordpy.api.objects import NodeSelector, NodeSelectorTerm, Pod, PodSpec
 
 
 def node_of_daemon(pod: Pod) -> str:
-    """Returns the node for which a DaemonSet created a pod, by spec.nodeName or by node affinity; empty for none."""
+    """Returns the node for which a DaemonSet created a pod, from spec.nodeName or node affinity; empty for other
+    pods."""
     if pod.spec.node_name or pod.spec.affinity is None or (of_nodes := pod.spec.affinity.node_affinity) is None:
         return pod.spec.node_name
     terms = of_nodes.required.node_selector_terms if of_nodes.required is not None else []
@@ -20,9 +21,9 @@ def node_of_daemon(pod: Pod) -> str:
 
 
 def copied_daemon(pod: Pod, old: str, new: str) -> Pod:
-    """Returns the pod that the DaemonSet or the kubelet creates on node `new`, like a pod on node `old`: bound there.
+    """Returns a copy of a DaemonSet or mirror pod of node `old`, bound to node `new`.
 
-    Its name ends in the name of the new node, instead of that of the old one. Its creation time is that of `pod`.
+    In its name, the name of the old node at the end is replaced by that of the new node. The creation time is the same.
     """
     meta, stem = pod.metadata, pod.metadata.name.removesuffix(f"-{old}")
     meta = replace(meta, name=f"{stem}-{new}", uid=f"{meta.uid}-{new}")

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device requests of pods: the cache reads them with one reader per family of devices.
+"""Defines the readers of device requests of pods: one reader per family of devices.
 
-A family is a kind of devices: GPUs, Ascend NPUs, devices of resource claims. An ask is what one pod requests of one
-family, in the form of the family. The cache knows no family. It receives the readers when it is created
-(`devices.family_registry`), and stores their results with each pod (`PodInfo.asks`). A pod without an extended
-resource, a resource claim, or an annotation of a reader is not passed to any reader, because most pods request no
-devices.
+A family is a kind of devices: GPUs, Ascend NPUs, devices of resource claims. An ask is the request of one pod to one
+family, as a value that only the family interprets. The cache does not import the families. It receives the readers when
+it is created (`devices/family_registry.py`), and stores their results with each pod (`PodInfo.asks`).
+
+Most pods request no devices. So only pods with an extended resource, a resource claim, or an annotation of a reader are
+passed to readers.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,29 +18,28 @@ from koordpy.pods.resource_amounts import Amounts
 from koordpy.topology.topology_layers import Layers
 
 Asks = Mapping[str, Any]
-"""Family -> device request of a pod; families without a request are left out."""
+"""Family -> ask of a pod. Families without an ask have no entry."""
 NO_ASKS: Asks = {}
 """Requests of all pods without devices: one shared object, which must not be changed."""
 
 
 class LatentAsk:
-    """A device request that counts only in clusters with objects of the family (`Snapshot.families`).
+    """An ask that is ignored in clusters without objects of the family (`Snapshot.families`).
 
-    In other clusters no code of the family runs for the pod.
+    In such clusters no code of the family runs for the pod.
     """
 
 
 class AskReader:
-    """Reads the device requests of pods for one family. The result depends only on the pod and the configuration.
+    """Reads the device requests of pods for one family. The result must depend only on the pod and the configuration.
 
-    The class attributes state which pods have to be read, so that other pods cost nothing.
+    The class attributes state which pods must be read; the reader is not called for other pods.
     """
 
     family: str = ""
     """Name of the family."""
     resources: frozenset[str] | None = None
-    """Resources of which a pod must request one to have a device request; None if other parts of a pod may state
-    one."""
+    """Resources: a pod without any of them has no request to the family. None if other parts of a pod may have one."""
     annotations: frozenset[str] = frozenset()
     """Annotations that request devices without a resource."""
     gang_annotations: tuple[str, ...] = ()
@@ -49,24 +49,25 @@ class AskReader:
     other clusters it reads pods with one of `annotations`."""
 
     def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Any:
-        """Returns the device request of a pod, a comparable value; None for none.
+        """Returns the ask of a pod, a comparable value; None if it requests no device of the family.
 
-        requests: amounts above 0 of the whole pod by resource. pending: True if the pod is to be placed.
+        requests: amounts above 0 of the whole pod by resource. pending: True if the pod must be placed.
         """
         return None
 
     def shape(self, pod: Pod, ask: Any) -> Any:
-        """Returns what distinguishes pods with this request for the family; part of the shape of the pod.
+        """Returns the part of the pod's shape for this family: a value that is equal for pods that the family treats
+        alike.
 
-        Values must be encodable as JSON. ask: result of `read`.
+        It must be encodable as JSON. ask: result of `read`.
         """
         return None
 
     def gather_rules(self, annotation: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
         """Returns the gather rules that a gang requests in the family's annotations.
 
-        annotation: name -> text of the annotation of the gang's object or a member, None if it is absent. Called if the
-        gang has one of `gang_annotations`.
+        Called only if the gang has one of `gang_annotations`. annotation: returns the text of an annotation of the
+        gang's object or of a member, by its name; None if it is absent.
         """
         return ()
 
@@ -75,7 +76,7 @@ class AskReaders:
     """The readers of all families, in the order of the registry. Each method combines the results of the readers."""
 
     def __init__(self, readers: Sequence[AskReader] = (), late: frozenset[str] = frozenset()) -> None:
-        """late: families with objects in the cluster, of which a late reader reads all pods."""
+        """late: families with a late reader that have objects in the cluster, so that the reader reads all pods."""
         self._readers = tuple(readers)
         self._by_family = {reader.family: reader for reader in readers}
         self._late = tuple(one for one in readers if one.is_late and one.family in late)
@@ -95,7 +96,7 @@ class AskReaders:
         return {family: ask for family, ask in found if ask is not None} or NO_ASKS
 
     def with_late(self, families: Collection[str]) -> "AskReaders":
-        """Returns the readers for a cluster that has objects of some families by now."""
+        """Returns the readers for a cluster that now also has objects of these families."""
         return AskReaders(self._readers, frozenset(one.family for one in self._late) | frozenset(families))
 
     def _may_read(self, reader: AskReader, pod: Pod, requests: Amounts) -> bool:
@@ -105,17 +106,17 @@ class AskReaders:
         return reader.resources is None or not reader.resources.isdisjoint(requests)
 
     def shape(self, pod: Pod, asks: Asks) -> list[Any]:
-        """Returns what distinguishes the shape of a pod, one value for each family in `asks`."""
+        """Returns the parts of the pod's shape for the families, one value for each family in `asks`."""
         return [self._by_family[family].shape(pod, ask) for family, ask in asks.items()]
 
     def gather_rules(self, annotation: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
-        """Returns the gather rules that a gang requests in annotations of families; none for most gangs."""
+        """Returns the gather rules that a gang requests in annotations of families; empty for most gangs."""
         asked = (one for one in self._readers if any(annotation(name) is not None for name in one.gang_annotations))
         return tuple(rule for reader in asked for rule in reader.gather_rules(annotation, layers))
 
     def _may_ask(self, pod: Pod, requests: Amounts) -> bool:
-        """Returns whether a pod may request devices, without calling a reader: extended resource, claim or
-        annotation."""
+        """Returns whether a pod may request devices, without calling a reader: it has an extended resource, a resource
+        claim, or an annotation of a reader."""
         if any("/" in name for name in requests) or pod.spec.resource_claims:
             return True
         annotations = pod.metadata.annotations

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base classes through which the cache, the Snapshot and the Draft know a family of devices: book, view and ledger.
+"""Base classes with which the cache, the Snapshot and the Draft handle a family of devices: book, view and ledger.
 
-A book is updated by events and records the devices and the pods that use them. A view is the book at one moment; the
-Snapshot stores it. A ledger records the devices that a Draft allocates. The cache passes allocations on (`Any`) and
-never reads them. The cache receives the families when it is created (`devices.family_registry`), so neither this module
-nor the cache imports a family.
+A book records the devices of the family and the pods that use them, and is updated by events. A view is the state of
+the book at one moment; the Snapshot stores it. A ledger records the devices that a Draft allocates. The cache only
+stores and passes on allocations, typed as `Any`; only the family interprets them. The cache receives the families when
+it is created (`devices/family_registry.py`), so neither this module nor the cache imports a family.
 
-A ledger stores no state of nodes. A family recomputes its node state for the nodes of `Draft.touched_since`: every
-change of a Draft, and every undo, marks its node as touched.
+A ledger stores no state of nodes. A family recomputes its state of the nodes in `Draft.touched_since`: every change of
+a Draft, and every undo, marks its node as touched.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,10 +21,10 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts, ClaimedAmounts
 
 AllocatedDevices = Mapping[str, Any]
-"""Allocation of a pod: family -> devices, in the form of the family. Families that allocate no named device to the pod
-are left out."""
+"""Allocation of a pod: family -> devices, as a value that only the family interprets. Families that allocate no device
+by name to the pod have no entry."""
 NO_DEVICES: AllocatedDevices = {}
-"""Allocation of a pod without named devices. Must not be changed."""
+"""Allocation of a pod without devices by name. Must not be changed."""
 
 
 class DeviceLedger:
@@ -36,7 +36,7 @@ class DeviceLedger:
 
     def __init__(self) -> None:
         self.allocations: dict[str, Any] = {}
-        """Pod key -> allocation, of the pods that the Draft has placed."""
+        """Key of a pod that the Draft has placed -> its allocation."""
 
     def assign(self, pod: PodInfo, node: int, allocated: Any) -> None:
         """Records the allocation of a placed pod on a node (position)."""
@@ -57,7 +57,7 @@ class FamilyView:
     """The devices of one family at one moment. Immutable."""
 
     warnings: tuple[tuple[str, str], ...] = ()
-    """(object, text) of settings of objects that have no effect."""
+    """Warnings about settings of objects that have no effect: (object, text)."""
 
     def ledger(self) -> DeviceLedger:
         """Returns the ledger of a new Draft."""
@@ -75,30 +75,30 @@ class FamilyView:
         return self
 
     def ground(self) -> object:
-        """Returns the object on which all answers about the empty cluster depend; after a change it is another
-        object."""
+        """Returns an object with the devices of all nodes, without their users. While it is the same object, results
+        about the empty cluster stay valid."""
         return None
 
     def state_of(self, node: str) -> object:
-        """Returns the object that describes the devices of a node (name); None for a node without devices.
+        """Returns an object with the devices of a node (name); None for a node without devices.
 
-        After a change of the devices it is another object.
+        While it is the same object, the devices have not changed.
         """
         return None
 
     def moved_pods(self, before: Self) -> Iterable[str]:
-        """Yields the keys of pods with devices on nodes on which allocations changed since an earlier view
-        (`before`)."""
+        """Yields the keys of pods on nodes with changed allocations since an earlier view (`before`), as far as the
+        pods use devices."""
         return ()
 
     def cells_of(self, node: str, pod: str) -> Sequence[int]:
-        """Returns the devices of a node that one of its pods (key) uses, as positions among all devices of the node.
-        Empty if they are not known."""
+        """Returns the positions, among the devices of a node, of those that one of its pods (key) uses. Empty if they
+        are not known."""
         return ()
 
     def is_room_of(self, before: Self) -> bool:
-        """Returns whether the web UI shows as many free devices as in an earlier view (`before`), so that nothing is
-        redrawn."""
+        """Returns True if all nodes have as many free devices as in an earlier view (`before`), so that the web UI need
+        not redraw them."""
         return True
 
     def shown(self, node: str) -> "ShownDevices | None":
@@ -106,16 +106,18 @@ class FamilyView:
         return None
 
     def links_of(self, node: str) -> "KnownLinks | None":
-        """Returns the links of the devices of a node (name); None if the family knows none of them by identity."""
+        """Returns the links between the devices of a node (name); None if the family does not know the identities of
+        the devices (UUID or PCI bus)."""
         return None
 
     @property
     def sick_holders(self) -> frozenset[str]:
-        """Keys of the pods that use a device that is reported as unhealthy."""
+        """Returns the keys of the pods that use a device which is reported as unhealthy."""
         return frozenset()
 
     def amends(self, node: str) -> bool:
-        """True if the amounts of a node depend on the devices that its pods use (`FamilyBook.amendment`)."""
+        """Returns True if the family corrects the amounts of a node, depending on the devices that its pods use
+        (`FamilyBook.amendment`)."""
         return False
 
 
@@ -129,47 +131,49 @@ class ShownDevices(NamedTuple):
     links: "ShownLinks | None" = None
     """Links between the devices, one object for all nodes with equal links; None if they are not known."""
     product: str = ""
-    """Product name; empty if the node's labels state it."""
+    """Product name of the devices; empty if the node's labels state it."""
 
 
 class ShownLinks(NamedTuple):
     """Links between the devices of a node."""
 
     key: object
-    """One object for all nodes with equal links."""
+    """An object that all nodes with equal links share."""
     source: str
-    """Where the links are from, such as `bandwidth` or `links`."""
+    """The source of the data about links, such as `bandwidth` or `links`."""
     lowest: Sequence[Sequence[int]]
     """[devices][devices] kB/s of each pair, the lower of both directions."""
 
 
 class KnownLinks(NamedTuple):
-    """Links of the devices of a node, as a family knows them, for families that know the same devices by identity."""
+    """Links between the devices of a node, for another family that has the same devices and finds them by identity."""
 
     ids: Mapping[str, int]
     """UUID of a device -> its position."""
     bus_ids: Mapping[str, int]
-    """PCI bus of a device -> its position."""
+    """PCI bus id of a device -> its position."""
     classes: Sequence[Sequence[int]] | None
-    """[devices][devices] kB/s of the class of each pair; None if no links are known."""
+    """[devices][devices] the bandwidth of each pair, in kB/s, rounded to classes of similar links on this node. None if
+    no links are known."""
     compared: Sequence[Sequence[int]] | None
-    """Like `classes`, by classes over all nodes."""
+    """The same as `classes`, with classes over all nodes, so that values of different nodes can be compared."""
     lowest: Sequence[Sequence[int]] | None
-    """[devices][devices] kB/s of each pair, the lower of both directions; None if no links are known."""
+    """[devices][devices] the bandwidth of each pair, in kB/s, the lower of both directions; None if no links are
+    known."""
     numa: Sequence[int | None]
-    """NUMA node of each device; None for an unknown one."""
+    """NUMA node of each device; None if it is unknown."""
     roots: Sequence[str]
-    """PCIe root of each device; empty for an unknown one."""
+    """PCIe root of each device; empty if it is unknown."""
 
 
 class Amendment:
-    """A correction of a node's resource amounts by a family, such as for GPUs that the node subtracts twice.
+    """A correction of a node's resource amounts by a family, for example if the node subtracts GPUs twice.
 
-    Equal objects must correct equally.
+    Corrections that are equal by `==` must have the same effect.
     """
 
     def amended(self, stated: Amounts) -> Amounts:
-        """Returns the corrected amounts of a node. stated: amounts that the node states."""
+        """Returns the corrected amounts of a node. stated: the amounts in the node's status."""
         raise NotImplementedError
 
 
@@ -188,24 +192,25 @@ class PlannedAllocation(NamedTuple):
 class FamilyBook:
     """The devices of one family in the cluster, and the pods that use them, kept current by events.
 
-    Methods of section `in` are called for each event, `out` for snapshots, and the last section before each Binding.
+    The methods of the section `in` are called for events, those of `out` for snapshots, and those of the last section
+    before evictions and Bindings.
     """
 
     live = False
     """True for the pods of a real cluster, to which the scheduler writes; False offline. The cache sets it."""
     is_idle = False
-    """True while the book is empty: snapshots then have no view of it, and drafts no ledger. A book that may be idle
-    sets it on creation, and clears it permanently on the first update."""
+    """True while the book is empty: then snapshots have no view of it, and drafts no ledger. A book that may be idle
+    sets it to True on creation, and permanently to False on the first update."""
     kinds: tuple[type[Wire], ...] = ()
     """Kinds of objects, besides nodes, that update the book."""
     told_resources: Collection[str] = ()
-    """Resources of which the allocation of an assumed pod is passed to `hold`. For other resources the annotations that
-    the assumed pod already has state it."""
+    """Resources for which the allocation of an assumed pod is passed to `hold`. For other resources, annotations that
+    the assumed pod already has state the allocation."""
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
     def put(self, obj: Any) -> None:
-        """Adds or updates an object of `kinds`. Raises `UnreadableError` if it cannot be read, and then changes
+        """Adds or updates an object of `kinds`. Raises `UnreadableError` if the object is invalid, and then changes
         nothing."""
 
     def drop(self, kind: type[Wire], key: str) -> None:
@@ -223,7 +228,7 @@ class FamilyBook:
         """Adds or updates a node."""
 
     def drop_node(self, name: str) -> None:
-        """Removes a node; pods on it stay known."""
+        """Removes a node, but not the pods on it."""
 
     def put_group(self, group: UpstreamPodGroup) -> None:
         """Adds or updates an upstream PodGroup."""
@@ -241,7 +246,8 @@ class FamilyBook:
         """Removes a pod that was added by `hold`."""
 
     def bind(self, pod: Pod, node: str, allocated: Any) -> None:
-        """Applies a confirmed Binding to the family's objects, in offline runs. allocated: None for none."""
+        """Applies a Binding to the family's objects in offline runs, as controllers would. allocated: None without
+        devices."""
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -251,11 +257,11 @@ class FamilyBook:
 
     @property
     def amended(self) -> Collection[str]:
-        """Names of nodes for which `amendment` may have changed since the last view."""
+        """Returns the names of nodes for which `amendment` may have changed since the last view."""
         return ()
 
     def amendment(self, node: str) -> Amendment | None:
-        """Returns the family's correction of a node's amounts; None for none."""
+        """Returns the family's correction of a node's amounts; None if it corrects nothing."""
         return None
 
     def charges(self, pods: Iterable[PodInfo]) -> Mapping[str, ClaimedAmounts]:
@@ -266,16 +272,17 @@ class FamilyBook:
         return {}
 
     def added_total(self) -> Mapping[str, int]:
-        """Returns resource -> amount to add to the total that quotas share, besides the amounts of nodes; may be below
-        0 where the sum of all nodes counts a device twice."""
+        """Returns resource -> amount to add to the sum over all nodes, to get the total that quotas share. It is
+        negative if that sum counts a device twice."""
         return {}
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Returns name of a gauge of `observe/metrics.py` -> label -> number of nodes; empty for none."""
+        """Returns name of a gauge of `observe/metrics.py` -> label -> number of nodes; empty if the family has no
+        gauge."""
         return {}
 
     def predicts_admission(self, node: str) -> bool:
-        """Returns whether the family predicts which pods the kubelet of a node (name) rejects with
+        """Returns True if the family predicts which pods the kubelet of a node (name) would reject with
         TopologyAffinityError."""
         return False
 
@@ -284,26 +291,25 @@ class FamilyBook:
     def is_lost(
         self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]
     ) -> bool:
-        """True if devices that a plan allocates are in use by another pod by now, or may no longer be allocated.
+        """Returns True if a device that a plan allocates is now used by another pod, or may not be allocated any more.
 
-        ending: keys of pods on the plan's nodes that are about to end, because the plan evicts them or they are
-        terminating. Their devices count as free. new_pods: pods that were bound to the plan's nodes after the plan was
-        made.
+        ending: keys of pods on the plan's nodes that are terminating, or that the plan evicts. Their devices count as
+        free. new_pods: pods that were bound to the plan's nodes after the plan was made.
         """
         return False
 
     def is_delivered(self, nodes: Iterable[str]) -> bool:
-        """False while the devices of one of the nodes cannot be delivered to containers."""
+        """Returns False while one of the nodes cannot deliver its devices to containers."""
         return True
 
     def ground(self, nodes: Collection[str]) -> list[object]:
-        """Returns the objects that describe the devices of nodes (names); after a change they are other objects."""
+        """Returns objects with the devices of nodes (names). While they are the same objects, nothing has changed."""
         return []
 
 
 @dataclass(frozen=True)
 class DeviceFamilies:
-    """Readers and books of all families, by name and in the order of the registry; a cache is created with them."""
+    """Readers and books of all families, in the order of the registry. A cache is created with them."""
 
     readers: AskReaders = field(default_factory=AskReaders)
     """Readers of device requests."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gang that a pod names: by labels, by annotations or by its scheduling group.
+"""Reads the gang that a pod names in its labels, its annotations or `spec.schedulingGroup`.
 
-A gang is a set of pods that start together. `GangRef` is its identity; its settings and members are read elsewhere.
+A gang is a set of pods that start together. `GangRef` is its identity. Other modules read its settings and members.
 """
 
 import re
@@ -20,7 +20,7 @@ from koordpy.decoding.annotation_settings import index_of
 
 _TRAILING = re.compile(r"([0-9]+)$", re.ASCII)
 GroupKey = tuple[str, str, str]
-"""Namespace, name and replica of a GPU group (gpu-topology.md 5)."""
+"""Namespace, name and replica of a GPU group: pods of one job replica that are planned together (gpu-topology.md 5)."""
 
 
 class GangSource(Enum):
@@ -61,7 +61,7 @@ class GangRef(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Unique key of the gang: the same name may also exist as a gang from another source."""
+        """Unique id of the gang. (`key` is not unique, because gangs from different sources may have the same name.)"""
         return self.key if self.source is GangSource.GROUP else f"{self.key}@{self.source.value}"
 
 
@@ -82,10 +82,10 @@ def gpu_group(pod: Pod) -> GroupKey | None:
 
 
 def gang_ref(pod: Pod, *, volcano: bool = False, upstream: bool = True) -> GangRef | None:
-    """Returns the gang that a pod names, by the first source that applies (gang-network.md 2.1); None for none.
+    """Returns the gang that a pod names, by the first source that applies (gang-network.md 2.1); None if it names none.
 
-    volcano: True if Volcano's annotations are read elsewhere (workloads.md 2). They precede the named sources, so that
-    a pod with them gets None. upstream: False if PodGroups of scheduling.k8s.io are ignored.
+    volcano: True if other code reads Volcano's annotations (workloads.md 2); then a pod with such annotations and
+    without a PodGroup gets None. upstream: False if PodGroups of scheduling.k8s.io are ignored.
     """
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     group = pod.spec.scheduling_group
@@ -108,8 +108,8 @@ def gang_ref(pod: Pod, *, volcano: bool = False, upstream: bool = True) -> GangR
 
 
 def rank_index(pod: Pod, by_workload: int | None = None, *, by_name: bool = True) -> int | None:
-    """Returns the index of a pod in its gang (gang-network.md 2.5); None for none. by_workload: index given by its
-    workload. by_name: True if digits at the end of the pod's name count."""
+    """Returns the index of a pod in its gang (gang-network.md 2.5); None if it has none. by_workload: the index that
+    its workload gives it; None without one. by_name: True if digits at the end of the pod's name count as index."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     for text in (
         labels.get(keys.RANK_INDEX_LABEL),

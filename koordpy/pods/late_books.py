@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The book of a device family that most clusters do not have: created on the family's first device, pod or object."""
+"""Defines `LateBook`: a wrapper of a device family's book that creates the book only when it is needed.
+
+Most clusters have no devices of families such as Ascend NPUs. Until the first device, pod or object of the family is
+seen, no code of the family runs.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -12,10 +16,9 @@ from koordpy.pods.resource_amounts import ClaimedAmounts
 
 
 class LateBook(FamilyBook):
-    """A family's book that is created on the first device, pod or object of the family.
+    """Creates a family's book on the first device, pod or object of the family, and passes every later call to it.
 
-    Before that it is idle: snapshots have no view of it, and no code of the family runs. Afterwards it passes every
-    call to the book. Methods without a docstring implement those of `FamilyBook`.
+    Before that it is idle: snapshots have no view of it. Methods without a docstring implement those of `FamilyBook`.
     """
 
     def __init__(
@@ -26,15 +29,15 @@ class LateBook(FamilyBook):
         labels: frozenset[str] = frozenset(),
         kinds: tuple[type[Wire], ...] = (),
     ) -> None:
-        """make: creates the book. resources: resources of nodes and pods that belong to the family. labels: labels of
-        nodes that do. kinds: as those of the book."""
+        """make: creates the book. resources: resources of nodes and pods that belong to the family. labels: node labels
+        that belong to the family. kinds: `FamilyBook.kinds` of the book."""
         self._make, self._resources, self._labels = make, resources, labels
         self.is_idle = True
         self.kinds = kinds
         self._book: FamilyBook | None = None
 
     def _started(self) -> FamilyBook:
-        """Returns the book, which is created on the first call."""
+        """Returns the book; creates it on the first call."""
         if self._book is None:
             self._book = self._make()
             self.is_idle = False

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An index of objects of a few kinds, updated per event, with an immutable view that is built once for each state.
+"""Defines `ObjectBook`: stores the objects of a few kinds, updated per event, and builds an immutable view of them.
 
-Storage, resource claims and owners of pods use it. They differ in the view, but not in how objects are stored.
+The view is built again only after a change. Storage, resource claims and owners of pods use this class; each has its
+own type of view.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +14,7 @@ V = TypeVar("V")
 W = TypeVar("W", bound=Wire)
 
 Objects = Mapping[type[Wire], Mapping[str, Any]]
-"""Kind -> `namespace/name`, or a cluster-scoped name -> object."""
+"""Kind -> key of an object (`namespace/name`, or its name if it is cluster-scoped) -> object."""
 
 
 def object_key(obj: Any) -> str:
@@ -26,7 +27,7 @@ class ObjectBook(Generic[V]):
     """The current objects of some kinds, and the view of them."""
 
     def __init__(self, kinds: Iterable[type[Wire]], make_view: Callable[[Objects], V]) -> None:
-        """make_view: returns an immutable view of the objects that it gets."""
+        """make_view: returns an immutable view of the given objects."""
         self._objects: dict[type[Wire], dict[str, Any]] = {kind: {} for kind in kinds}
         self._make_view = make_view
         self._view: V | None = make_view({kind: {} for kind in kinds})
@@ -37,8 +38,7 @@ class ObjectBook(Generic[V]):
         return tuple(self._objects)
 
     def put(self, obj: Wire) -> None:
-        """Adds or updates an object. Raises `UnreadableError` if part of it cannot be read, and then changes
-        nothing."""
+        """Adds or updates an object. Raises `UnreadableError` if the object is invalid, and then changes nothing."""
         objects, key = self._objects[type(obj)], object_key(obj)
         if self._changes(objects.get(key), obj):
             self._view = None
@@ -61,5 +61,5 @@ class ObjectBook(Generic[V]):
         return self._view
 
     def _changes(self, known: Any, obj: Any) -> bool:
-        """Returns whether replacing the known object (None for a new one) invalidates the view."""
+        """Returns True if the view must be built again after `obj` replaces `known` (None for a new object)."""
         return bool(known != obj)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod as the planner sees it: requests, node, gang, rank index, owner and shape.
+"""Defines `PodInfo`, a pod as the planner uses it: requests, node, gang, rank index, owner and shape.
 
-`pod_info` reads a pod once for each of its versions. It reads all that later steps need of labels, annotations and
-spec, so that a round does not parse pods.
+`pod_info` parses each version of a pod once. It reads all labels, annotations and fields that later steps need, so that
+a round does not parse pods.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -41,16 +41,16 @@ SUCCEEDED, FAILED = FINISHED = ("Succeeded", "Failed")
 
 
 class Owner(NamedTuple):
-    """The namespace, quota and user that a pod is accounted to, as far as the pod itself states them (quota-fairness.md
-    1 and 5). Pods with equal values share one object."""
+    """The namespace, quota and user to which a pod is charged, as the pod states them (quota-fairness.md 1 and 5). Pods
+    with equal values share one object."""
 
     namespace: str
     quota: str
     """Value of the pod's quota label; empty if the pod has none."""
     queue: str
-    """Quota that the pod's Volcano PodGroup names; empty for none."""
+    """Quota that the pod's Volcano PodGroup names; empty if it names none."""
     user: str
-    """Value of the pod's user label; empty if the pod has none, or if labels of its namespace are ignored."""
+    """Value of the pod's user label; empty if the pod has none, or if such labels are ignored in its namespace."""
     rigid: bool
     """True if the pod is non-preemptible."""
 
@@ -63,46 +63,46 @@ class PodInfo(msgspec.Struct, frozen=True):
     """`namespace/name` of the pod."""
     requests: Amounts
     score_requests: tuple[int, int]
-    """(millicores, bytes) of cpu and memory as scores count them."""
+    """(millicores of cpu, bytes of memory) as scores count them."""
     node: str
     pending: bool
-    """True if the pod is to be placed: unbound, ungated, not ending, and with one of our scheduler names."""
+    """True if the pod must be placed: unbound, ungated, not ending, and with one of our scheduler names."""
     gang: GangRef | None
-    """Gang of the pod; None for a pod in no gang."""
+    """Gang of the pod; None for a pod without a gang."""
     index: int | None
-    """Rank index of the pod in its gang; None if nothing states one."""
+    """Rank index of the pod in its gang; None if the pod has none."""
     created: float
-    """Creation time in seconds since the epoch."""
+    """Creation time in seconds since 1970."""
     owner: Owner
-    """Namespace, quota and user that the pod is accounted to."""
+    """Namespace, quota and user to which the pod is charged."""
     shape: bytes
     """Equivalence class: equal for pods that every filter and score treats alike; empty if the pod is not pending."""
     ties: Ties = NO_TIES
     """Host ports, affinity terms and volumes: the parts of the pod that constrain other pods."""
     group_priority: int | None = None
-    """Priority of the pod's upstream PodGroup, which replaces the pod's (kube-parity.md 6); None for none."""
+    """Priority of the pod's upstream PodGroup, which replaces the pod's (kube-parity.md 6); None without one."""
     group_policy: str = ""
-    """preemptionPolicy of the pod's upstream PodGroup, which replaces the pod's; empty for none."""
+    """preemptionPolicy of the pod's upstream PodGroup, which replaces that of the pod; empty without one."""
     made_group: str = ""
     """`namespace/name` of the upstream PodGroup that the pod's controller created by default, if the pod is in another
     gang."""
     extended: bool = False
     """True if the pod requests an extended resource or devices of a family; families ignore all other pods."""
     lost: bool = False
-    """True for a gang's pod on a node that is lost or gone: neither a member nor counted in quotas (repair.md 4.1)."""
+    """True for a gang's pod on a failed or deleted node: not counted as a member or in quotas (repair.md 4.1)."""
     asks: Asks = msgspec.field(default_factory=lambda: NO_ASKS)
-    """Family of devices -> device request of the pod; empty for most pods."""
+    """Device family -> ask of the pod (`device_asks.py`); empty for most pods."""
     claimed: ClaimedAmounts = NOTHING_CLAIMED
-    """Devices of claims that quotas count for the pod, by resource; empty for most pods."""
+    """Devices of resource claims that quotas count for the pod, by resource; empty for most pods."""
 
     @property
     def charged(self) -> Amounts:
-        """Amounts that quotas count: requests and devices of claims (dra.md 11). Must not be changed."""
+        """Amounts that quotas count for the pod: requests and devices of claims (dra.md 11). Must not be changed."""
         return sum_of(self.requests, self.claimed.total) if self.claimed.total else self.requests
 
     @property
     def demanded(self) -> Amounts:
-        """The part of `charged` that counts as demand of a pending pod: each claim once."""
+        """The part of `charged` that counts as demand. A claim of several pending pods counts for one of them."""
         after = self.claimed.after_others
         return sum_of(self.charged, after, -1) if after else self.charged
 
@@ -114,7 +114,7 @@ class PodInfo(msgspec.Struct, frozen=True):
 
     @property
     def controller(self) -> str:
-        """uid of the controlling owner; empty for none."""
+        """uid of the controlling owner; empty without one."""
         owner = self.pod.metadata.controller
         return owner.uid if owner is not None else ""
 
@@ -125,11 +125,11 @@ class PodInfo(msgspec.Struct, frozen=True):
 
     @property
     def group(self) -> GroupKey | None:
-        """GPU group of the pod (gpu-topology.md 5); None for none."""
+        """GPU group of the pod (gpu-topology.md 5); None without one."""
         return gpu_group(self.pod)
 
     def ask(self, family: str) -> Any:
-        """Returns the device request of the pod to one family; None if there is none."""
+        """Returns the pod's ask of one device family; None without one."""
         return self.asks.get(family)
 
     @property
@@ -161,7 +161,7 @@ class PodInfo(msgspec.Struct, frozen=True):
 
     @property
     def succeeded(self) -> bool:
-        """True if the pod has completed its work, judged by the pod alone (gang-network.md 2.4)."""
+        """True if the pod has completed its work, as far as the pod alone shows (gang-network.md 2.4)."""
         return is_success(self.pod)
 
     @property
@@ -171,19 +171,19 @@ class PodInfo(msgspec.Struct, frozen=True):
 
     @property
     def nominated_node(self) -> str:
-        """Node on which capacity is reserved for the pod while it has no node; empty for none (kube-parity.md 2.2)."""
+        """Node on which capacity is reserved for the unbound pod; empty without one (kube-parity.md 2.2)."""
         if self.node or self.finished or self.pod.spec.scheduling_gates or self.pod.metadata.deletion_timestamp:
             return ""
         return self.pod.status.nominated_node_name
 
     @property
     def selector(self) -> str:
-        """Value of annotation network-topology-selector; empty for none."""
+        """Value of the annotation network-topology-selector; empty without it."""
         return self.pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, "")
 
 
 def stays(info: PodInfo) -> bool:
-    """Returns whether evicting a pod frees nothing, because its DaemonSet or kubelet recreates it there at once."""
+    """Returns True for a DaemonSet or mirror pod: its eviction frees nothing, because it is recreated on its node."""
     meta = info.pod.metadata
     return keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" and o.controller for o in meta.owner_references)
 
@@ -199,21 +199,21 @@ def preemption_policy(pod: Pod) -> str:
 
 
 def non_preemptible(pod: Pod) -> bool:
-    """True if labels forbid every eviction of the pod; it must fit into its quota's min (quota-fairness.md 5)."""
+    """Returns True if labels forbid evictions of the pod; it must then fit its quota's min (quota-fairness.md 5)."""
     labels = pod.metadata.labels
     return labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true"
 
 
 def owner_in(pod: Pod, *, counts: bool = True, queue: str = "") -> Owner:
-    """Returns the owner of a pod. counts: False if user and non-preemptible labels of its namespace are ignored. queue:
-    an existing quota that its Volcano PodGroup names; applies if the pod's own label names none."""
+    """Returns the owner of a pod. counts: False if user and non-preemptible labels are ignored in its namespace. queue:
+    an existing quota that its Volcano PodGroup names, used if the pod has no quota label."""
     labels = pod.metadata.labels
     quota, user = labels.get(keys.QUOTA_NAME, ""), labels.get(keys.QUOTA_USER, "") if counts else ""
     return _owner(pod.metadata.namespace, quota, queue, user, counts and non_preemptible(pod))
 
 
 def in_group(info: PodInfo, priority: int | None, policy: str = "") -> PodInfo:
-    """Returns the pod with priority and preemptionPolicy of its upstream PodGroup; None and empty restore its own."""
+    """Returns the pod with the priority and preemptionPolicy of its upstream PodGroup; None and "" mean its own."""
     if policy != info.group_policy:
         info = replace(info, group_policy=policy)
     if priority == info.group_priority:
@@ -231,7 +231,7 @@ unambiguous."""
 
 
 def total_charges(pods: Iterable[PodInfo]) -> Amounts:
-    """Returns the sum of what quotas count for pods (`PodInfo.charged`)."""
+    """Returns the sum of the amounts that quotas count for pods (`PodInfo.charged`)."""
     total: Amounts = {}
     for pod in pods:
         add_amounts(total, pod.charged)
@@ -250,17 +250,17 @@ def shape_of(
 ) -> bytes:
     """Returns the equivalence class of a pod: everything that a filter or a score may read, except the name.
 
-    Pods of one template share it. Volumes without a source that binds the pod to a node are left out, because their
-    generated names differ. Labels are left out unless a selector reads them (`looked_for`, or the pod's own selectors),
-    because indexes and the like differ in every pod. `scored`: cpu and memory as scores count them, which may differ
-    for equal requests if a container has none. `owned`: True if pods without spread constraints are spread by
-    controller. `devices`: what distinguishes device requests (`AskReaders.shape`). `queue`: as in `owner_in`.
+    Pods of one template share it. Volumes that do not tie the pod to a node are left out, because their generated names
+    differ. Labels are left out unless a selector reads them (`looked_for`, or the pod's own selectors), because labels
+    such as indexes differ in every pod. scored: cpu and memory as scores count them, which may differ for equal
+    requests if a container has none. owned: True if pods without spread constraints are spread by controller. devices:
+    result of `AskReaders.shape`. queue: as in `owner_in`.
     """
     return _bounded_shape(_encoded(pod, requests, scored, looked_for, owned=owned, devices=devices, queue=queue))
 
 
 _LONG_SHAPE = 1 << 10
-"""Longest shape in bytes that is stored as it is; the digest replaces a longer one, to bound memory."""
+"""Maximum length of a shape in bytes. A longer shape is replaced by its digest, to limit memory."""
 
 
 def _bounded_shape(shape: bytes) -> bytes:
@@ -310,7 +310,7 @@ def _encoded(
 
 
 def _above_limits(pod: Pod) -> str:
-    """Returns the reading limit that a pending pod exceeds; empty for none. Parses no quantity."""
+    """Returns the reading limit that a pending pod exceeds; empty if it exceeds none. Parses no quantity."""
     spec = pod.spec
     if fault := too_long(pod.metadata.annotations.get(keys.GANG_NAME, ""), NAME_BYTES):
         return f"metadata.annotations[{keys.GANG_NAME}]: {fault}"
@@ -356,10 +356,10 @@ def pod_info(
     follows: tuple[GangRef | None, int | None] = (None, None),
 ) -> PodInfo:
     """Reads one pod. looked_for, owned: as in `shape_of`. labels_count, queue: as `counts` and `queue` in `owner_in`.
-    volcano: as in `gang_ref`. follows: (gang, rank index) of the pod's previous version; an unfinished pod that names
-    no gang keeps them if they were derived from its workload.
+    volcano: as in `gang_ref`. follows: (gang, rank index) of the pod's previous version. An unfinished pod that names no
+    gang keeps them, if they were derived from its workload.
 
-    Raises `UnreadableError` for an unreadable quantity, or for a pending pod that exceeds a reading limit.
+    Raises `UnreadableError` for an invalid quantity, or for a pending pod that exceeds a reading limit.
     """
     spec, meta = pod.spec, pod.metadata
     node = spec.node_name or assumed_node

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services that select a pod and the controller that created it, as far as topology spread needs them.
+"""Finds the services that select a pod, and the controller that created it, for default topology spread constraints.
 
-Default constraints of topology spread have no selector. As in kube-scheduler (helper.DefaultSelector), the selector of
-a pod is built from its services and its replication controller, replica set or stateful set.
+Default spread constraints have no selector. As in kube-scheduler (helper.DefaultSelector), it is built for each pod
+from the services that select the pod, and from its ReplicationController, ReplicaSet or StatefulSet.
 """
 
 from typing import Any
@@ -26,11 +26,11 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 
 
 _REPLACING = frozenset({*_CONTROLLERS, ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"), ("ray.io/v1", "RayCluster")})
-"""(apiVersion, kind) of the controlling owners that replace each pod that ends."""
+"""(apiVersion, kind) of controllers that replace each of their pods that ends."""
 
 
 def replacing_controller(meta: ObjectMeta) -> OwnerReference | None:
-    """Returns the controlling owner if it replaces the pod when it ends; None otherwise, as for a Job."""
+    """Returns the controlling owner if it replaces its pods that end; None otherwise, for example for a Job."""
     owner = meta.controller
     return owner if owner is not None and (owner.api_version, owner.kind) in _REPLACING else None
 
@@ -63,7 +63,7 @@ class Owners:
             if isinstance(found, ReplicationController):
                 labels |= found.spec.selector
             elif found is not None and (selector := found.spec.selector) is not None:
-                # ANDed, not merged: the selectors of services may require other values
+                # the selector of the controller is added as requirements: services may require other values of a label
                 requirements = (
                     Requirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items()
                 )
@@ -82,8 +82,8 @@ class OwnerBook(ObjectBook[Owners]):
         return frozenset().union(*(label_keys(obj) for objects in self._objects.values() for obj in objects.values()))
 
     def _changes(self, known: Any, obj: Any) -> bool:
-        """Implements `ObjectBook._changes`: only the specification matters."""
-        # the status of a controller changes with every pod that it creates
+        """Implements `ObjectBook._changes`: only a changed spec matters."""
+        # the status is ignored, because that of a controller changes with every pod that it creates
         return known is None or known.spec != obj.spec
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Required rules of pods about other pods and host ports, by name, and copies of pods without one of the rules.
+"""Lists the required rules of pods about other pods and host ports, and copies pods without one of these rules.
 
-Explanations use them for what-ifs: a rule that blocks a pod is found by trying the pod without it.
+Explanations use this to find the rule that blocks a pod: they plan the pod without each of its rules.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,9 +16,9 @@ Respec = Callable[[Pod], Pod]
 
 
 def rules_of(pods: Iterable[Pod]) -> list[tuple[str, Respec]]:
-    """Returns every required spread, affinity, anti-affinity and host port rule of pods, sorted by name.
+    """Returns the required spread, affinity, anti-affinity and host port rules of pods, sorted by name.
 
-    An entry is (name of the rule in messages, function that returns a pod without this rule).
+    An entry is (name of the rule in messages, function that returns a copy of a pod without this rule).
     """
     found: dict[str, Respec] = {}
     for pod in pods:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a pod that constrain other pods, called its ties: host ports, terms of pod affinity, claims and disks.
+"""Reads the parts of a pod that constrain other pods, called its ties: host ports, pod affinity terms, claims and
+disks.
 
-They are read once per version of a pod, so that the accounting and the draft of a plan need not read specs. Most pods
-have none. Sources: kube-parity.md 2.4, 2.7 and 2.8.
+They are read once per version of a pod, so that cache and draft need not read specs. Most pods have no ties. Sources:
+kube-parity.md 2.4, 2.7 and 2.8.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -22,11 +23,11 @@ from koordpy.api.objects import (
 )
 
 ANY_ADDRESS = "0.0.0.0"
-"""The wildcard address: the port is used on every address of the node."""
+"""The wildcard address: the port is used on all addresses of the node."""
 
 
 class HostPort(NamedTuple):
-    """A port of the node that a container uses. An empty hostIP in the spec is the wildcard address here."""
+    """A port of the node that a container uses. An empty hostIP in the spec is stored as the wildcard address."""
 
     protocol: str
     port: int
@@ -34,8 +35,8 @@ class HostPort(NamedTuple):
 
 
 class PodClass(NamedTuple):
-    """Namespace and labels of pods that no existing selector distinguishes; labels that no selector reads are left
-    out."""
+    """A class of pods that no existing selector distinguishes: namespace and labels, without labels that no selector
+    reads."""
 
     namespace: str
     labels: frozenset[tuple[str, str]]
@@ -44,9 +45,9 @@ class PodClass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """The pods that affinity terms can match, described by a quick condition that each of these pods meets.
+    """A cheap condition that every pod meets which the affinity terms of another pod match.
 
-    The condition is necessary, not sufficient: pods that do not meet it are skipped without evaluating the terms.
+    The condition is necessary, but not sufficient: if a pod does not meet it, the terms need not be evaluated.
     """
 
     near: bool = True
@@ -54,7 +55,7 @@ class Audience:
     items: frozenset[tuple[str, str]] | None = frozenset()
     """Every matched pod has one of these labels or one of `keys`; None if no such condition is known."""
     keys: frozenset[str] = frozenset()
-    """Label keys of terms that require a key with any value."""
+    """Label keys of terms for which a pod must have the key, with any value."""
 
     def may_have(self, owner: str, namespace: str, labels: Mapping[str, str]) -> bool:
         """Returns whether terms of a pod in namespace `owner` may match pods with these labels in `namespace`."""
@@ -71,7 +72,7 @@ NO_PODS = Audience()
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The pod affinity and anti-affinity terms of one pod. Two objects are equal if `encoded` is."""
+    """The pod affinity and anti-affinity terms of one pod. Two objects are equal if their `encoded` is equal."""
 
     affinity: PodAffinity = field(default=PodAffinity(), compare=False)
     anti_affinity: PodAffinity = field(default=PodAffinity(), compare=False)
@@ -99,7 +100,7 @@ NO_TERMS = Terms()
 
 
 class TermClass(NamedTuple):
-    """Pods of one namespace with equal terms of pod affinity and anti-affinity."""
+    """A class of pods: one namespace, and equal terms of pod affinity and anti-affinity."""
 
     namespace: str
     terms: Terms
@@ -107,7 +108,7 @@ class TermClass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """The ties of one pod; False in a condition if it has none."""
+    """The ties of one pod. As a boolean it is False if the pod has none."""
 
     ports: tuple[HostPort, ...] = ()
     """Host ports, without duplicates."""
@@ -120,12 +121,12 @@ class Ties:
 
     @property
     def anti(self) -> bool:
-        """True if the terms include a required anti-affinity."""
+        """True if the pod has a required anti-affinity term."""
         return bool(self.terms.anti_affinity.required)
 
 
 NO_TIES = Ties()
-"""Ties of a pod that constrains other pods only by its labels and requests; most pods."""
+"""Ties of a pod that constrains other pods only by its labels and requests, as most pods."""
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
@@ -140,7 +141,8 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
 
 
 def looked_at(volume: Volume) -> bool:
-    """Returns whether a filter reads the source of a volume: claims, CSI volumes, and disks that pods may not share."""
+    """Returns True if a filter reads the source of a volume: a claim, a CSI volume, or a disk that pods may not
+    share."""
     return bool(
         volume.persistent_volume_claim
         or volume.ephemeral is not None
@@ -164,7 +166,7 @@ def ties_of(pod: Pod) -> Ties:
 
 
 def _terms_of(pod: Pod) -> Terms:
-    """Returns the affinity and anti-affinity terms of a pod's spec, not encoded."""
+    """Returns the affinity and anti-affinity terms of a pod's spec, without `encoded` and `audience`."""
     given = pod.spec.affinity
     if given is None or (given.pod_affinity is None and given.pod_anti_affinity is None):
         return NO_TERMS
@@ -172,9 +174,9 @@ def _terms_of(pod: Pod) -> Terms:
 
 
 def audience_of(terms: Iterable[PodAffinityTerm]) -> Audience:
-    """Returns a condition that all pods matched by at least one of the terms meet.
+    """Returns a condition that every pod meets which at least one of the terms matches.
 
-    It has one label requirement of each term, because a matched pod must meet all requirements of a term.
+    It uses one label requirement per term, which is enough because a matched pod must meet all requirements of a term.
     """
     near, everyone, items, keys = True, False, set[tuple[str, str]](), set[str]()
     for term in terms:
@@ -207,7 +209,7 @@ def pod_class(pod: Pod, looked_for: Collection[str]) -> PodClass:
 
 
 def looks_at_pods(pod: Pod) -> bool:
-    """Returns whether a pod may have selectors of other pods."""
+    """Returns True if a pod may have selectors for other pods."""
     return pod.spec.affinity is not None or bool(pod.spec.topology_spread_constraints)
 
 

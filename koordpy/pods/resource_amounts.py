@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of pods and allocatable amounts of nodes, as exact integers by resource name.
+"""Computes requests of pods and allocatable amounts of nodes, as exact integers by resource name.
 
 The request of a pod is computed as in kube-scheduler, from its containers, init containers, overhead and status.
 Source: kube-parity.md section 2.5 (KEP-753 for sidecars, KEP-2837 for pod-level resources, KEP-1287 for resizes).
@@ -16,21 +16,23 @@ from koordpy.api.quantity import MAX_SUM, units
 from koordpy.api.reading_limits import RESOURCES
 
 Amounts = dict[str, int]
-"""Resource name -> amount: millicores of cpu, whole units of every other resource."""
+"""Resource name -> amount: millicores for cpu; bytes or pieces for other resources."""
 
 
 class ClaimedAmounts(NamedTuple):
-    """Amounts that quotas count for a pod because of its resource claims, besides its requests. Must not be changed."""
+    """Amounts that quotas count for a pod because of its resource claims, in addition to its requests. Must not be
+    changed."""
 
     total: Amounts
     with_others: Amounts
-    """The part of `total` by claims that other pods name, too."""
+    """The part of `total` for claims that other pods use, too."""
     after_others: Amounts
-    """The part of `total` that demand counts for an older pod, because it names the same unallocated claims."""
+    """The part of `total` for unallocated claims that an older pod uses, too. The demand of a quota counts this part
+    only for the older pod."""
 
 
 NOTHING_CLAIMED = ClaimedAmounts({}, {}, {})
-"""For most pods."""
+"""The amounts of a pod without resource claims that quotas count."""
 
 DEFAULT_CPU_MILLI = 100
 """Default cpu request of a container without one, in millicores; used by scores only, as in kube-scheduler."""
@@ -50,7 +52,7 @@ def amounts(raw: Quantities) -> Amounts:
 
 
 def node_allocatable(node: Node) -> Amounts:
-    """Returns the allocatable amounts of a node; its capacity if it states no allocatable (API default)."""
+    """Returns the allocatable amounts of a node; its capacity if it has no allocatable (API default)."""
     return amounts(node.status.allocatable or node.status.capacity)
 
 
@@ -61,7 +63,7 @@ def add_amounts(total: Amounts, more: Mapping[str, int], sign: int = 1) -> None:
 
 
 def sum_of(amounts: Mapping[str, int], more: Mapping[str, int], sign: int = 1) -> Amounts:
-    """Returns the sum of amounts as a new dict; sign -1 subtracts the second ones."""
+    """Returns the sum of amounts as a new dict. sign: -1 to subtract `more`."""
     total = dict(amounts)
     add_amounts(total, more, sign)
     return total
@@ -77,8 +79,8 @@ def _maximum(total: Amounts, other: Mapping[str, int]) -> None:
 def _container(container: Container, status: ContainerStatus | None, infeasible: bool) -> Amounts:
     """Returns the request of a container; a limit without a request counts as the request.
 
-    With a status it is the largest of allocated resources, requests in the status, and requests of the spec. The spec
-    does not count if its resize is infeasible (KEP-1287).
+    With a status, each amount is the largest of the allocated resources and requests in the status, and the requests in
+    the spec. infeasible: True if the kubelet cannot carry out a resize; then the spec is ignored (KEP-1287).
     """
     limits = container.resources.limits
     asked = amounts({**limits, **container.resources.requests} if limits else container.resources.requests)
@@ -94,8 +96,8 @@ def _container(container: Container, status: ContainerStatus | None, infeasible:
 def sum_of_containers(pod: Pod, apps: Iterable[Amounts], inits: Iterable[Amounts]) -> Amounts:
     """Returns the request of a pod from its containers (KEP-753).
 
-    It is the larger of all containers with all restartable init containers, and of each init container with the
-    restartable init containers before it.
+    Each amount is the maximum of: the sum of all containers and restartable init containers; and, for each init
+    container, the sum of it and the restartable init containers before it.
     """
     total: Amounts = {}
     for asked in apps:
@@ -116,7 +118,7 @@ def sum_of_containers(pod: Pod, apps: Iterable[Amounts], inits: Iterable[Amounts
 
 
 def _pod_level(pod: Pod, total: Amounts, infeasible: bool) -> None:
-    """Replaces sums of cpu, memory and hugepages in `total` by the request of the pod as a whole (KEP-2837)."""
+    """Replaces the sums of cpu, memory and hugepages in `total` by the pod-level requests (KEP-2837), in place."""
     level = pod.spec.resources
     if level is None:
         return
@@ -134,9 +136,9 @@ def _pod_level(pod: Pod, total: Amounts, infeasible: bool) -> None:
 
 
 def _kubelet_statuses(pod: Pod) -> tuple[dict[str, ContainerStatus], bool]:
-    """Returns (status of the containers of a bound pod by name, True if the kubelet cannot carry out a pending resize).
+    """Returns (statuses of a bound pod's containers by name, True if the kubelet cannot carry out a pending resize).
 
-    Init containers count only if they are restartable, because the others have ended when a pod is resized.
+    Of init containers only restartable ones are included, because all others have ended when a pod is resized.
     """
     spec, status = pod.spec, pod.status
     if not spec.node_name or not (status.container_statuses or status.init_container_statuses):
@@ -150,8 +152,8 @@ def _kubelet_statuses(pod: Pod) -> tuple[dict[str, ContainerStatus], bool]:
 _MAX_TEMPLATES = 1 << 10
 """Maximum number of entries of `_templates`."""
 _templates: dict[int, tuple[tuple[object, ...], Amounts, tuple[int, int]]] = {}
-"""Identity of the list of containers -> (parts of the spec, requests, requests for scores). Pods of one template share
-the list, and the entry keeps it alive, so that the identity is not reused."""
+"""`id()` of the list of containers -> (parts of the spec, requests, requests for scores). Pods of one template share
+the list. The entry keeps a reference to it, so that Python does not reuse the id."""
 forgotten_by(_templates.clear)
 
 
@@ -177,8 +179,8 @@ def asked_by(pod: Pod) -> tuple[Amounts, tuple[int, int]]:
 def pod_requests(pod: Pod) -> Amounts:
     """Returns the request of the whole pod per resource, without zeros.
 
-    For a pod on a node it includes the amounts in the pod's status, which the kubelet has allocated before or after a
-    resize.
+    For a pod on a node it includes the amounts in the pod's status, which the kubelet has allocated, so that a resize
+    in progress counts with the larger amount.
     """
     return {name: min(amount, MAX_SUM) for name, amount in _requests(pod, {}).items() if amount > 0}
 
@@ -200,9 +202,10 @@ def _requests(pod: Pod, missing: Mapping[str, int]) -> Amounts:
 
 
 def score_requests(pod: Pod) -> tuple[int, int]:
-    """Returns (millicores, bytes) as scores count them: a container without a request counts 100m and 200Mi.
+    """Returns (millicores of cpu, bytes of memory) as scores count them: 100m and 200Mi for a container without
+    requests.
 
-    A request of the pod as a whole replaces these defaults for the resources that it names.
+    For resources with a pod-level request these defaults are not used.
     """
     missing = {"cpu": DEFAULT_CPU_MILLI, "memory": DEFAULT_MEMORY_BYTES}
     if pod.spec.resources is not None and pod.spec.resources.requests:

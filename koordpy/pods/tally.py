@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two-level counts that are updated per event and read as an immutable mapping.
+"""Counts by two keys (such as label set and node) that are updated per event, and that snapshots read unchanged.
 
-Filters that look at other pods need counts by place: pods of one label set on each node, users of a host port, users of
-a claim. A snapshot must not change while it is read, and copying every count for each snapshot would cost more than
-planning. So `frozen` copies only the entries that changed since its last call.
+Filters about other pods need such counts: pods of one label set on each node, users of a host port, users of a claim. A
+snapshot must not change while it is read, but copying every count for each snapshot would take longer than planning. So
+`frozen` copies only the entries that changed since its last call.
 """
 
 from collections.abc import Hashable, Mapping
@@ -60,8 +60,7 @@ class Tally(Generic[K, S]):
 def counts_without(
     counts: Mapping[K, Mapping[S, int]], gone: Mapping[K, Mapping[S, int]]
 ) -> Mapping[K, Mapping[S, int]]:
-    """Returns counts by key and sub-key less the amounts in `gone`, without zeros and without keys that have no
-    sub-key."""
+    """Returns the counts after the amounts in `gone` are subtracted. Zeros, and keys without sub-keys, are left out."""
     if not gone:
         return counts
     out = dict(counts)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The storage side of a snapshot: claims, volumes, storage classes, and limits of CSI drivers.
+"""Stores the storage objects for snapshots: claims, volumes, storage classes, and limits of CSI drivers.
 
-Filters ask the same questions for every pod: the storage class of a claim, the CSI volume behind it, the volumes of a
-class that a claim may use, the volumes attached to each node. The answers are computed once for each state of the
-objects. Source: kube-parity.md 2.8.
+Filters need the same data for every pod: the storage class of a claim, its CSI volume, the volumes that a claim may
+use, the volumes attached to each node. `VolumeObjects` computes these data once for each state of the objects. Source:
+kube-parity.md 2.8.
 """
 
 from bisect import bisect_left
@@ -38,21 +38,21 @@ from koordpy.decoding.wire_json import unreadable
 from koordpy.pods.object_book import ObjectBook, Objects
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-"""Provisioner of a class of which volumes are created by an administrator only."""
+"""Provisioner of a StorageClass with volumes that only an administrator creates."""
 DELAYED = "WaitForFirstConsumer"
-"""volumeBindingMode of a class that binds a claim only when its first pod is placed."""
+"""volumeBindingMode of a StorageClass with claims that are bound only when their first pod is placed."""
 
 
 class CsiVolume(NamedTuple):
-    """A volume as attach limits of nodes count it: a volume that several pods of a node use counts once."""
+    """Identity of a volume for the attach limits of nodes. A volume that several pods of a node use counts once."""
 
     driver: str
     handle: str
-    """Identity of the volume for the driver; for a claim without a volume, `claim` and the key of the claim."""
+    """Identity of the volume for the driver. For a claim that has no volume yet: `claim` and the key of the claim."""
 
 
 class Disk(NamedTuple):
-    """An inline disk that pods of a node may not share, by kind and identity."""
+    """An inline disk in a pod's spec that pods of a node may not share: its kind and identity."""
 
     kind: str
     """Kind of the volume source: gce, aws, iscsi or rbd."""
@@ -60,8 +60,7 @@ class Disk(NamedTuple):
 
 
 class ClaimVolume(NamedTuple):
-    """The volume of an unbound claim of a pod that is placed and not confirmed: an existing volume, or one to be
-    provisioned on the node."""
+    """The volume that a plan has chosen for an unbound claim: an existing volume, or a new one on the pod's node."""
 
     volume: str
     """Name of the existing volume; empty if a volume is to be provisioned."""
@@ -70,8 +69,8 @@ class ClaimVolume(NamedTuple):
 
 
 class OfferedVolumes:
-    """Volumes that an unbound claim may use except for their size, smallest first. Claims with equal demands share
-    them."""
+    """Volumes that an unbound claim may use if they are large enough, smallest first. Claims with equal requirements
+    share one object."""
 
     def __init__(self, volumes: Iterable[PersistentVolume] = (), *, reserved: bool = False) -> None:
         """reserved: True if the volumes are reserved for one claim."""
@@ -99,11 +98,11 @@ class VolumeObjects:
         self.capacities: Mapping[str, CSIStorageCapacity] = objects[CSIStorageCapacity]
         self.attachments: Mapping[str, VolumeAttachment] = objects[VolumeAttachment]
         self._shelves: dict[Hashable, OfferedVolumes] = {}
-        """Results of `shelf`, by claim or by the demands of a claim."""
+        """Cached results of `shelf`: by the claim's key if a volume is reserved for it, else by its requirements."""
 
     @cached_property
     def default_class(self) -> str:
-        """Name of the default StorageClass, the newest if there are several; empty for none."""
+        """Name of the default StorageClass, the newest if there are several; empty without one."""
         marked = [
             item
             for item in self.classes.values()
@@ -113,7 +112,7 @@ class VolumeObjects:
         return order[-1].metadata.name if order else ""
 
     def class_of(self, claim: PersistentVolumeClaim) -> str:
-        """Returns the storage class of a claim: the default class if the claim states neither a class nor a volume."""
+        """Returns the storage class of a claim. If the claim states no class and no volume, it is the default class."""
         given = claim.metadata.annotations.get(CLASS_ANNOTATION)
         if given is not None:
             return given
@@ -121,7 +120,7 @@ class VolumeObjects:
         return self.default_class if name is None and not claim.spec.volume_name else name or ""
 
     def is_delayed(self, claim: PersistentVolumeClaim) -> bool:
-        """Returns whether a claim is unbound until its first pod is placed (`WaitForFirstConsumer`)."""
+        """Returns True if a claim is bound only when its first pod is placed (`WaitForFirstConsumer`)."""
         found = self.classes.get(self.class_of(claim))
         return found is not None and found.volume_binding_mode == DELAYED and not claim.spec.volume_name
 
@@ -159,8 +158,8 @@ class VolumeObjects:
         return out
 
     def _suits(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-        """Returns whether a volume has the class and modes of a claim, and is not reserved for another claim of the
-        same name."""
+        """Returns True if a volume has the class and modes of a claim, and is not reserved for a claim with another
+        uid."""
         theirs, spec, reference = volume.spec, claim.spec, volume.spec.claim_ref
         return (
             volume_class(volume) == self.class_of(claim)
@@ -188,8 +187,8 @@ class VolumeObjects:
 
     @cached_property
     def limits(self) -> Mapping[str, Mapping[str, int]]:
-        """Driver -> node name -> number of volumes that the node can attach; absent for no limit, 0 for an unreadable
-        CSINode."""
+        """Driver -> node name -> maximum number of attached volumes. A node without a limit has no entry; a node with
+        an invalid CSINode has 0."""
         out: dict[str, dict[str, int]] = {}
         for name, node in self.csi_nodes.items():
             for driver in node.spec.drivers:
@@ -202,10 +201,10 @@ class VolumeObjects:
         return out
 
     def csi_volume(self, key: str, volume_name: str = "") -> CsiVolume | None:
-        """Returns the CSI volume behind a claim; None if attach limits do not count it.
+        """Returns the CSI volume of a claim; None if attach limits do not count it.
 
-        A claim without a volume counts as a volume of its class's driver. volume_name: volume that the claim is about
-        to be bound to; empty for none.
+        A claim that has no volume yet counts as a volume of its class's driver. volume_name: volume that was chosen for
+        the claim; empty if none was.
         """
         claim = self.claims.get(key)
         if claim is None:
@@ -239,8 +238,7 @@ class VolumeBook(ObjectBook[VolumeObjects]):
         super().__init__(STORAGE_KINDS, VolumeObjects)
 
     def put(self, obj: Wire) -> None:
-        """Adds or updates an object. Raises `UnreadableError` if a size in it cannot be read, and then changes
-        nothing."""
+        """Adds or updates an object. Raises `UnreadableError` if a size in it is invalid, and then changes nothing."""
         _check_sizes(obj)
         super().put(obj)
 
@@ -256,7 +254,7 @@ def _is_offered(volume: PersistentVolume, spec: PersistentVolumeClaimSpec) -> bo
 
 @cached(1 << 14)
 def size_bytes(quantity: RawQuantity | None) -> int:
-    """Returns a size in bytes, rounded up; 0 for none. Raises `UnreadableError`."""
+    """Returns a size in bytes, rounded up; 0 for None. Raises `UnreadableError` if it is invalid."""
     return 0 if quantity is None else units("storage", quantity)
 
 
@@ -266,7 +264,7 @@ def volume_bytes(volume: PersistentVolume) -> int:
 
 
 def volume_class(volume: PersistentVolume) -> str:
-    """Returns the storage class of a volume; empty for none."""
+    """Returns the storage class of a volume; empty if it has none."""
     return volume.metadata.annotations.get(CLASS_ANNOTATION, volume.spec.storage_class_name)
 
 
@@ -276,13 +274,14 @@ _MIGRATED = (
     ("azure_disk", "disk.csi.azure.com", "disk_uri"),
     ("cinder", "cinder.csi.openstack.org", "volume_id"),
 )
-"""(field of the in-tree volume source, CSI driver that replaced it, field with the identity)."""
+"""In-tree volume sources: (name of the source's field, CSI driver that replaced it, field with the volume's
+identity)."""
 
 
 def volume_identity(volume: PersistentVolume) -> CsiVolume | None:
-    """Returns driver and handle of a volume; None if no driver attaches it.
+    """Returns driver and handle of a volume; None if no CSI driver attaches it.
 
-    In-tree volumes are attached by the CSI driver that replaced them.
+    The driver of an in-tree volume is the CSI driver that replaced its source.
     """
     spec = volume.spec
     if spec.csi is not None:
@@ -295,7 +294,7 @@ def volume_identity(volume: PersistentVolume) -> CsiVolume | None:
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Returns whether claim and volume are bound permanently."""
+    """Returns True if the claim is bound to a volume, and the volume controller has confirmed it."""
     return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
 
 
@@ -309,7 +308,8 @@ def claim_key(namespace: str, pod_name: str, volume: Volume) -> str:
 
 
 def disks_of(volume: Volume) -> tuple[tuple[Disk, bool], ...]:
-    """Returns (disk, read only) of an inline volume; an RBD image has one disk for each of its monitors."""
+    """Returns (disk, True if read only) for an inline volume; empty for other volumes. An RBD image has one entry per
+    monitor."""
     if (gce := volume.gce_persistent_disk) is not None:
         return ((Disk("gce", gce.pd_name), gce.read_only),)
     if (aws := volume.aws_elastic_block_store) is not None:
@@ -325,7 +325,7 @@ def disks_of(volume: Volume) -> tuple[tuple[Disk, bool], ...]:
 
 
 def _check_sizes(obj: Wire) -> None:
-    """Raises `UnreadableError` if a size in a storage object cannot be read."""
+    """Raises `UnreadableError` if a size in a storage object is invalid."""
     if isinstance(obj, PersistentVolume):
         volume_bytes(obj)
     elif isinstance(obj, PersistentVolumeClaim):
