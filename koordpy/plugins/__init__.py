@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filter and score plugins of kube-scheduler, computed for all nodes at once, with the same messages word for word.
+"""Reimplements the filter and score plugins of kube-scheduler for all nodes at once, with the same messages.
 
-One module per concept: taints and node affinity, resource fit, host ports, pod affinity, topology spread, volumes. The
-results are compared with the real kube-scheduler, pod by pod and word by word (`tests/e2e/differential.py`).
+One module per subject: taints and node affinity, resource fit, host ports, pod affinity, topology spread, volumes. A
+test compares verdicts and messages with the real kube-scheduler, pod by pod (`tests/e2e/differential.py`).
 
 Main types: `FilterInputs` (`filter_inputs.py`): the inputs; `OwnTerms` (`interpod_affinity.py`): a pod's affinity
 terms; `VolumeBinding` (`volume_binding.py`): volumes.

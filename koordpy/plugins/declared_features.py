@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """NodeDeclaredFeatures filter: a node must declare the features of Kubernetes that the spec of a pod needs.
 
-Kubelets list these features in `status.declaredFeatures` (KEP-5328, since Kubernetes 1.36). A kubelet without a needed
-feature rejects the pod. What a pod needs: `required_features` in node_filters.py, which each pod's round enters anyway.
+Kubelets list their features in `status.declaredFeatures` (KEP-5328, since Kubernetes 1.36). A kubelet without a needed
+feature rejects the pod. `required_features` in `node_filters.py` returns the features that a pod needs, so that this
+module is imported only for such pods.
 """
 
 import numpy as np
@@ -16,12 +17,12 @@ UNMATCHED = Refusal("NodeDeclaredFeatures", Code.UNRESOLVABLE, ("node(s) didn't 
 
 
 def lacks_features(node: NodeInfo, required: tuple[str, ...]) -> bool:
-    """Returns True if a node does not declare all features."""
+    """Returns True if a node lacks one of the required features."""
     return not set(required) <= set(node.node.status.declared_features)
 
 
 class DeclaredFeatures(Rule):
-    """Refuses nodes that do not declare all features. No placement changes the verdict."""
+    """Refuses nodes that lack a required feature. Placements do not change the verdict."""
 
     plugin = UNMATCHED.plugin
     is_in_problem = True

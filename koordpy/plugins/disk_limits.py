@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VolumeRestrictions and NodeVolumeLimits filters: volumes that other pods already use (kube-parity.md 2.8).
+"""VolumeRestrictions and NodeVolumeLimits filters: limits on the use of volumes by several pods (kube-parity.md 2.8).
 
-VolumeRestrictions keeps two pods from using one disk or one ReadWriteOncePod claim. NodeVolumeLimits keeps the number
-of attached volumes of a node within the limit of each CSI driver.
+VolumeRestrictions prevents that two pods use one inline disk or one ReadWriteOncePod claim. NodeVolumeLimits keeps the
+number of attached volumes of a node within the limit of each CSI driver.
 """
 
 from collections import Counter
@@ -39,12 +39,12 @@ def exclusive_claims(pod: PodInfo, draft: Draft) -> set[str]:
 
 
 def users_of(claim: str, draft: Draft) -> int:
-    """Returns the number of bound pods that use a claim, without those that the draft has placed or evicted."""
+    """Returns the number of bound pods in the snapshot that use a claim. Changes of the draft are not included."""
     return sum(draft.snapshot.claim_users.get(claim, {}).values())
 
 
 class VolumeRestrictions(Rule):
-    """Refuses nodes with a pod that uses an inline disk of this pod, unless both only read it.
+    """Refuses nodes with a pod that uses an inline disk of this pod, unless both pods only read the disk.
 
     Refuses all nodes if a pod anywhere uses a ReadWriteOncePod claim of this pod.
     """
@@ -56,7 +56,7 @@ class VolumeRestrictions(Rule):
         snapshot = draft.snapshot
         self._disks = pod_disks(pod)
         self._holders: Ints = np.zeros(len(snapshot.nodes), dtype=np.int64)
-        """[nodes] number of conflicting uses of an inline disk of the pod."""
+        """[nodes] number of uses, by pods on the node, that conflict with an inline disk of this pod."""
         for disk, read_only in self._disks:
             for (name, other_read_only), count in snapshot.disks.get(disk, {}).items():
                 if name in snapshot.index and not (read_only and other_read_only):
@@ -91,7 +91,7 @@ class VolumeRestrictions(Rule):
         return chain([refused_where(self._holders > 0, NO_DISK), refused_where(everywhere, ONE_POD)])
 
     def copies(self) -> Ints | None:
-        """Implements `Rule.copies`: one copy per node, or any number if copies only read their disks."""
+        """Implements `Rule.copies`: one pod of this shape per node, or any number if the pods only read their disks."""
         shared = not self._alone and all(read_only for _, read_only in self._disks)
         return None if shared else np.ones(len(self._holders), dtype=np.int64)
 
@@ -99,7 +99,7 @@ class VolumeRestrictions(Rule):
 class NodeVolumeLimits(Rule):
     """Refuses nodes on which the pod's volumes would exceed the limit of a CSI driver.
 
-    A volume counts once per node if a pod there uses it, or if a VolumeAttachment attaches it to the node.
+    A volume counts once per node, if a pod on the node uses it or a VolumeAttachment attaches it to the node.
     """
 
     plugin = TOO_MANY.plugin
@@ -114,7 +114,7 @@ class NodeVolumeLimits(Rule):
         snapshot = draft.snapshot
         volumes = {objects.csi_volume(key) for key in claims_of(pod)}
         self._new = sorted(v for v in volumes if v is not None and v.driver in objects.limits)
-        """The pod's volumes of drivers with a limit on any node."""
+        """The pod's volumes of drivers that have a limit on at least one node."""
         self._limits: dict[str, Ints] = {}
         """Driver -> [nodes] maximum number of volumes; `ANY_NUMBER` without a limit."""
         for driver in {volume.driver for volume in self._new}:
@@ -123,7 +123,7 @@ class NodeVolumeLimits(Rule):
                 if name in snapshot.index:
                     limits[snapshot.index[name]] = count
         self._held: dict[int, Counter[CsiVolume]] = {}
-        """Node position -> uses of each volume by pods there."""
+        """Node position -> volume -> number of uses by pods on the node, for drivers with a limit."""
         for name, uses in held.items():
             if name in snapshot.index:
                 self._held[snapshot.index[name]] = Counter({v: n for v, n in uses.items() if v.driver in self._limits})
@@ -149,7 +149,7 @@ class NodeVolumeLimits(Rule):
         return changed
 
     def _on(self, node: int) -> set[CsiVolume]:
-        """Returns the volumes of drivers with a limit that count on a node."""
+        """Returns the volumes on a node that count for the limits: used by pods, or attached."""
         uses = self._held.get(node)
         found = {volume for volume, count in uses.items() if count > 0} if uses is not None else set()
         return found | {volume for volume in self._attached.get(node, ()) if volume.driver in self._limits}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs of the filters and scores of a round: the draft, the configuration, and results that all plugins share.
+"""Defines `FilterInputs`: the draft, the configuration, and cached results that all filters and scores of a round
+share.
 
-A plugin that needs more than the pod and a node gets it from a `FilterInputs`, so that it does not depend on the
-planner. Code that passes a `FilterInputs` on calls it `inputs`.
+A plugin that needs more than the pod and a node reads it from a `FilterInputs`, so that it does not depend on the
+planner. Parameters of this type are named `inputs`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,39 +22,40 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.pod_ties import PodClass, TermClass, pod_class, spread_keys
 
 TermsTowards = tuple[Sequence[tuple[TermClass, Mapping[str, int]]], bool]
-"""(affinity terms of bound pods that may match a pod, each with node name -> number of bound pods that have the terms;
-True if the round may place another pod with terms that may match)."""
+"""Affinity terms of other pods that may match a pod: (terms of bound pods, each with node name -> number of pods that
+have these terms; True if the round may place a pod with terms that may match)."""
 
 
 class FilterInputs:
     """The draft of one round, and data derived from it for filters and scores."""
 
     def __init__(self, draft: Draft, config: KoordpyConfiguration, domains: Callable[[Snapshot], DomainTable]) -> None:
-        """domains: returns the domains of the node labels of a snapshot; they are cached between rounds."""
+        """domains: returns the table of a snapshot's domains by node label; it is cached between rounds."""
         self.draft = draft
         self.snapshot: Snapshot = draft.snapshot
         self.config = config
         self._domains = domains
         self.repairs: Callable[[PodInfo], bool] = lambda pod: False
-        """Returns True if a pod is a member of a broken gang, which may use spare nodes; set by the round state."""
+        """Returns True if a pod is a member of a broken gang, which may use spare nodes. The round state sets it."""
         self.opens_spares = False
-        """True for a what-if without spare nodes."""
+        """True if all pods may use spare nodes; set only to answer whether that would help."""
         coming = (*self.snapshot.pending, *(self.snapshot.pods[key] for key in self.snapshot.reservations))
         self._future_terms = {(pod.namespace, pod.ties.terms.audience) for pod in coming if pod.ties.terms}
         """(namespace, audience of the terms) of each pod with affinity terms that the round may place."""
         self._terms: dict[PodClass, TermsTowards] = {}
         self.memo: dict[type, object] = {}
-        """Cached results of device families for this draft."""
+        """Cached results for this draft, by the type that caches them: of device families and of some filters."""
         spread = config.filters.pod_topology_spread
         self.spread_defaults = SpreadDefaults(spread, self.snapshot.owners) if spread.constraints else None
-        """The configured topology spread constraints for pods without their own; None without any."""
+        """The configured topology spread constraints for pods that have none; None if none are configured."""
         if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
             raise ValueError("ClusterState.look_for lacks the labels of the configured constraints")
 
     def terms_towards(self, pod: PodInfo) -> TermsTowards:
         """Returns the pod affinity terms of other pods that may match a pod.
 
-        Cached for all pods with equal values in the labels that any selector reads (`Snapshot.looked_for`).
+        The result is cached for all pods with the same namespace and the same values of labels that selectors read
+        (`Snapshot.looked_for`).
         """
         alike = pod_class(pod.pod, self.snapshot.looked_for)
         found = self._terms.get(alike)
@@ -67,21 +69,22 @@ class FilterInputs:
 
     @cached_property
     def domains(self) -> DomainTable:
-        """The domains of topology keys."""
+        """The domains of each topology key."""
         return self._domains(self.snapshot)
 
     @cached_property
     def scarce_resources(self) -> frozenset[str]:
-        """Resources such as GPUs that are scarce (kube-parity.md 3): pods that request none avoid nodes that have some.
+        """Names of scarce resources such as GPUs: pods that request none of them avoid nodes with them (kube-parity.md
+        3).
 
-        The configured names, or by default all GPU and NPU resources.
+        They are the configured names, or by default all GPU and NPU resources.
         """
         listed = self.config.scores.scarce_resource_avoidance.resources
         return frozenset(listed or (*self.config.gpu.resources, *keys.NPU_RESOURCES))
 
     @cached_property
     def scarce_nodes(self) -> Ints | None:
-        """[nodes] 1 if a node has some scarce resource; None if that is so for all nodes or for none."""
+        """[nodes] 1 if a node has a scarce resource, else 0; None if all nodes or no nodes have one."""
         columns = self.snapshot.columns
         own = [columns[name] for name in self.scarce_resources if name in columns]
         there = np.asarray((self.snapshot.allocatable[:, own] > 0).any(axis=1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NodePorts filter: a host port is used by at most one pod of a node (kube-parity.md 2.4).
+"""NodePorts filter: at most one pod of a node may use a host port (kube-parity.md 2.4).
 
 Two host ports conflict if protocol and port are equal, and the addresses are equal or one of them is the wildcard.
 """
@@ -18,17 +18,17 @@ TAKEN = Refusal("NodePorts", Code.UNSCHEDULABLE, ("node(s) didn't have free port
 
 
 def ports_conflict(one: HostPort, other: HostPort) -> bool:
-    """Returns True if two host ports cannot be used on one node."""
+    """Returns True if two pods with these host ports cannot be on the same node."""
     if (one.protocol, one.port) != (other.protocol, other.port):
         return False
     return one.address == other.address or ANY_ADDRESS in (one.address, other.address)
 
 
 class NodePorts(Rule):
-    """Refuses nodes on which a pod uses a host port that conflicts with one of this pod.
+    """Refuses nodes on which a pod uses a host port that conflicts with a host port of this pod.
 
-    The problem of a unit represents conflicts between members (`together`), because `gangs.member_constraints` adds
-    them as a resource.
+    Conflicts between members of a unit are part of its placement problem (`is_in_problem`): a host port is a resource
+    there, of which a node has one (`gangs/member_constraints.py`).
     """
 
     plugin = TAKEN.plugin
@@ -38,7 +38,7 @@ class NodePorts(Rule):
     def __init__(self, pod: PodInfo, snapshot: Snapshot) -> None:
         self._wanted: Sequence[HostPort] = pod.ties.ports
         self._holders: Ints = np.zeros(len(snapshot.nodes), dtype=np.int64)
-        """[nodes] number of conflicting ports in use."""
+        """[nodes] number of host ports in use that conflict with a port of the pod."""
         for wanted in self._wanted:
             for (name, address), count in snapshot.ports.get((wanted.protocol, wanted.port), {}).items():
                 if name in snapshot.index and ports_conflict(wanted, wanted._replace(address=address)):
@@ -57,5 +57,5 @@ class NodePorts(Rule):
         return refused_where(self._holders > 0, TAKEN)
 
     def copies(self) -> Ints | None:
-        """Implements `Rule.copies`: one copy per node, because two copies conflict."""
+        """Implements `Rule.copies`: one pod of this shape per node, because two of them conflict."""
         return np.ones(len(self._holders), dtype=np.int64)

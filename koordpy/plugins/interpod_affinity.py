@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""InterPodAffinity filter: which nodes do required pod affinity and anti-affinity allow? (kube-parity.md 2.7)
+"""InterPodAffinity filter: refuses nodes that required pod affinity or anti-affinity excludes (kube-parity.md 2.7).
 
-Two rules decide: `OwnTerms` are the required terms of the pending pod itself, and `ExistingTerms` is the required
-anti-affinity of other pods against the pending pod. Preferred terms are in `soft_scores.py`. matchLabelKeys and
-mismatchLabelKeys are already part of the selectors, because the API server merges them.
+Two classes implement it: `OwnTerms` checks the required terms of the pending pod, `ExistingTerms` the required
+anti-affinity of other pods against the pending pod. `soft_scores.py` scores preferred terms. matchLabelKeys and
+mismatchLabelKeys need no code, because the API server adds them to the selectors.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,9 +62,9 @@ def pods_matching(terms: Sequence[PodAffinityTerm], owner: str, snapshot: Snapsh
 
 
 class _ExcludedDomains:
-    """The pods that exclude one pending pod from their domains by an anti-affinity term, counted per topology key.
+    """Counts, per topology key, the pods that exclude a pending pod from their domains by an anti-affinity term.
 
-    False as a condition if there is no such pod.
+    As a boolean it is False if there is no such pod.
     """
 
     def __init__(self, snapshot: Snapshot, table: DomainTable) -> None:
@@ -82,7 +82,7 @@ class _ExcludedDomains:
         self._pods[key][1][node] += count
 
     def add_known(self, key: str, places: Iterable[tuple[str, int]]) -> None:
-        """Adds excluding pods: (node name, number) each. Nodes that are not in the snapshot are ignored."""
+        """Adds excluding pods. places: (node name, number of pods); nodes that are not in the snapshot are ignored."""
         for name, count in places:
             if name in self._snapshot.index:
                 self.add(key, self._snapshot.index[name], count)
@@ -96,10 +96,10 @@ class _ExcludedDomains:
 
 
 class OwnTerms(Rule):
-    """The pending pod's own required affinity and anti-affinity terms.
+    """Checks the pending pod's own required affinity and anti-affinity terms.
 
-    Affinity: one pod must match all terms, and for each term the node's domain must contain such a pod. Anti-affinity:
-    the node's domain must contain no pod that the term matches.
+    Affinity: for each term, the node's domain must contain a pod that matches all terms. Anti-affinity: for each term,
+    the node's domain must not contain a pod that the term matches.
     """
 
     plugin = PLUGIN
@@ -118,7 +118,7 @@ class OwnTerms(Rule):
         """True if the pod matches all its affinity terms, so that it may be the first of its group."""
         own = [table.of(term.topology_key) for term in self._anti_terms if self._matches(term, pod.namespace, labels)]
         self._excludes_itself = np.logical_or.reduce([domains.labelled for domains in own]) if own else None
-        """[nodes] True where one copy of the pod excludes the next one; None if copies do not exclude each other."""
+        """[nodes] True if a pod of this shape on the node excludes a second one there; None if it never does."""
         self._wanted_in = [table.of(term.topology_key) for term in self._wanted]
         """Domains of the topology key of each affinity term."""
         self._wanted_pods = pods_matching(self._wanted, self._owner, snapshot) if self._wanted else None
@@ -139,7 +139,8 @@ class OwnTerms(Rule):
         return [term.topology_key for term in self._anti_terms if self._matches(term, namespace, labels)]
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        """Implements `Rule.change`: counts the pod if it matches all affinity terms, or an anti-affinity term."""
+        """Implements `Rule.change`: counts the given pod if all affinity terms match it, or an anti-affinity term
+        does."""
         namespace, labels = pod.namespace, pod.pod.metadata.labels
         if not self._audience.may_have(self._owner, namespace, labels):
             return False
@@ -155,8 +156,8 @@ class OwnTerms(Rule):
     def _affinity_met(self) -> NDArray[np.bool_]:
         """Returns [nodes] True if for every affinity term a matching pod is in the node's domain.
 
-        If no pod matches anywhere, but the pod matches its own terms, it may be the first of its group: then True for
-        every node with all topology keys.
+        If no pod in the cluster matches, but the pending pod matches its own terms, it may be the first of its group.
+        Then the result is True for every node with all topology keys.
         """
         assert self._wanted_pods is not None
         keyed: NDArray[np.bool_] = np.logical_and.reduce([domains.labelled for domains in self._wanted_in])
@@ -169,8 +170,8 @@ class OwnTerms(Rule):
     def tie(self, shape: int, meant: tuple[int, ...]) -> RequiredAffinity | None:
         """Returns the required affinity as a rule between shapes of a placement problem; None without such terms.
 
-        The pods that match now are counted in it. shape: number of this pod's shape. meant: numbers of the shapes that
-        match all terms.
+        The rule includes the current counts of matching pods. shape: index of this pod's shape in the problem. meant:
+        indices of the shapes that all terms match.
         """
         if self._wanted_pods is None:
             return None
@@ -178,7 +179,7 @@ class OwnTerms(Rule):
         return RequiredAffinity(shape, meant, tuple(domains.of for domains in self._wanted_in), existing)
 
     def wants(self, pod: PodInfo) -> bool:
-        """Returns True if the pod has terms of required affinity and all of them match the given pod."""
+        """Returns True if this rule's pod has required affinity terms, and all of them match the given pod."""
         labels = pod.pod.metadata.labels
         return bool(self._wanted) and all(self._matches(term, pod.namespace, labels) for term in self._wanted)
 
@@ -187,13 +188,14 @@ class OwnTerms(Rule):
         return self._combined(self._affinity_met() if self._wanted_pods is not None else None)
 
     def permanent_verdict(self) -> Verdict:
-        """Implements `Rule.permanent_verdict`: of affinity only the topology keys are checked, because members may
-        match."""
+        """Implements `Rule.permanent_verdict`: affinity is checked only for missing topology keys, because members that
+        are placed later may match the terms."""
         keyed = np.logical_and.reduce([domains.labelled for domains in self._wanted_in]) if self._wanted_in else None
         return self._combined(keyed)
 
     def _combined(self, near: NDArray[np.bool_] | None) -> Verdict:
-        """Returns the verdict of affinity and anti-affinity. near: [nodes] affinity is met; None without affinity."""
+        """Returns the verdict of affinity and anti-affinity. near: [nodes] True if the affinity is met; None without
+        affinity."""
         parts = []
         if near is not None:
             parts.append(refused_where(~near, AFFINITY))
@@ -202,14 +204,15 @@ class OwnTerms(Rule):
         return chain(parts) if parts else all_fit(len(self._nodes))
 
     def copies(self) -> Ints | None:
-        """Implements `Rule.copies`: one where copies exclude each other by anti-affinity, else any number."""
+        """Implements `Rule.copies`: one pod of this shape if a second one is excluded by anti-affinity, else any
+        number."""
         return None if self._excludes_itself is None else np.where(self._excludes_itself, 1, ANY_NUMBER)
 
 
 class ExistingTerms(Rule):
-    """Required anti-affinity of other pods, bound or placed in the round, that matches the pending pod.
+    """Checks the required anti-affinity of other pods (bound, or placed in the round) against the pending pod.
 
-    It excludes the pending pod from the whole domain of such a pod.
+    A pod with a matching term excludes the pending pod from its whole domain.
     """
 
     plugin = PLUGIN
@@ -227,7 +230,7 @@ class ExistingTerms(Rule):
                 self._excluded.add_known(key, places.items())
 
     def _keys(self, owner: str, terms: Terms) -> list[str]:
-        """Returns the topology keys of those anti-affinity terms of another pod that match the pending pod.
+        """Returns the topology keys of another pod's anti-affinity terms that match the pending pod.
 
         owner: namespace of the other pod.
         """

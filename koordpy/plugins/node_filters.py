@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters that read only the pod and the node object: NodeUnschedulable, TaintToleration, NodeAffinity.
 
-Their verdicts change only with the node's name, labels, taints and cordon. So they are computed once per pod spec and
-cached between rounds. NodeName is not checked, because a pending pod has no node name. Source: kube-parity.md sections
-2.1 and 2.3.
+Their verdicts change only with the node's name, labels, taints and cordon, so they are computed once per pod spec and
+cached between rounds. The filter NodeName is not needed, because a pending pod has no node name. Source: kube-parity.md
+sections 2.1 and 2.3.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ def taint_text(taint: Taint) -> str:
 
 
 def check_unschedulable(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
-    """Refuses cordoned nodes; spec.unschedulable acts as a taint that a pod may tolerate."""
+    """Refuses cordoned nodes (spec.unschedulable), unless the pod tolerates the taint of a cordon."""
     mask = np.fromiter((node.unschedulable for node in nodes), dtype=bool, count=len(nodes))
     if not mask.any() or tolerated(UNSCHEDULABLE_TAINT, pod.spec.tolerations):
         return all_fit(len(nodes))
@@ -63,9 +63,9 @@ def check_taints(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
 def named_nodes(required: NodeSelector | None) -> set[str] | None:
     """Returns the names of the only nodes that required node affinity can match, if every term lists node names.
 
-    None if some term lists no names (`metadata.name In` in matchFields), so that any node may be tried. Names of terms
-    are united, names of requirements inside a term intersected; empty if the terms conflict. As in kube-scheduler, an
-    invalid term also names its nodes, although it matches none of them.
+    A term lists names by `metadata.name In` in matchFields. None if a term lists no names, so that it may match any
+    node. The result is the union over all terms; requirements within one term are intersected, and the result is empty
+    if they conflict. As in kube-scheduler, names of an invalid term are included, although it matches no node.
     """
     if required is None or not required.node_selector_terms:
         return None
@@ -85,7 +85,7 @@ def named_nodes(required: NodeSelector | None) -> set[str] | None:
 def check_affinity(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict | Refusal:
     """Checks nodeSelector and required node affinity.
 
-    Returns a Refusal of the pod as a whole, not a Verdict, if the terms conflict so that they name no node at all.
+    Returns a Refusal of the pod as a whole instead of a Verdict, if the terms list node names but name no node.
     """
     selector = pod.spec.node_selector
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
@@ -111,7 +111,7 @@ def check_added(nodes: Sequence[NodeInfo], added: NodeAffinity | None) -> Verdic
 def check_named(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
     """Refuses nodes that required node affinity excludes by name (`named_nodes`).
 
-    kube-scheduler does that before any other filter, with a message of its PreFilter stage.
+    kube-scheduler does this in its PreFilter stage, before any other filter, with a separate message.
     """
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     names = named_nodes(affinity.required if affinity else None)
@@ -126,7 +126,7 @@ def first_words(
 ) -> tuple[list[Verdict], Refusal | None]:
     """Returns (verdicts of all filters of this module in order, refusal of the pod as a whole or None).
 
-    With such a refusal the verdicts of node affinity are missing. added: see `check_added`.
+    If the pod is refused as a whole, the verdict of node affinity is missing. added: as in `check_added`.
     """
     affinity = check_affinity(nodes, pod)
     parts = [check_named(nodes, pod), check_unschedulable(nodes, pod), check_taints(nodes, pod)]
@@ -142,7 +142,7 @@ def _restarts_all_containers(pod: Pod) -> bool:
 
 
 def _has_users_on_host_network(pod: Pod) -> bool:
-    """Returns True if the pod has user namespaces and the network of the node."""
+    """Returns True if the pod uses a user namespace together with the host network."""
     return pod.spec.host_network and pod.spec.host_users is False
 
 
@@ -150,7 +150,8 @@ REQUIRED_FEATURES: dict[str, Callable[[Pod], bool]] = {
     "RestartAllContainersOnContainerExits": _restarts_all_containers,
     "UserNamespacesHostNetworkSupport": _has_users_on_host_network,
 }
-"""Feature of Kubernetes -> whether a pod needs a node that declares it. Other features concern updates of pods only."""
+"""Feature of Kubernetes -> function that returns True if a pod needs a node which declares the feature. All other
+declared features concern only updates of pods."""
 
 
 def required_features(pod: Pod) -> tuple[str, ...]:

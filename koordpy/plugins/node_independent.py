@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Causes for which no new node would take a pod, whatever the node's size, labels and taints are (repair.md 1.3).
+"""Finds causes because of which no new node would take a pod, whatever its size, labels and taints are (repair.md 1.3).
 
 `find_cause` checks the pod's node names, node affinity, volumes and pod affinity. A cause is reported only if it is
-certain: a pod that a new node might take has none. O(pods of the same labels) per required affinity term.
+certain that no new node would help. The cost is O(matching pods) per required affinity term.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -35,8 +35,9 @@ def find_cause(
 ) -> str:
     """Returns the first cause of a pod in the order of repair.md 1.3; empty if a new node may help.
 
-    members: pods of the pod's unit, with the pod itself. added: node affinity of the configuration. refusals: the
-    refusal of the pod as a whole, or those of all nodes if every node is refused; empty otherwise.
+    members: pods of the pod's unit, including the pod. added: node affinity that the configuration adds to every pod;
+    None without one. refusals: the refusal of the pod as a whole; or the refusals of all nodes if each node is refused;
+    else empty.
     """
     checks: tuple[Callable[[], str], ...] = (
         lambda: _named(pod, added),
@@ -67,16 +68,17 @@ def _names_nodes(term: NodeSelectorTerm) -> bool:
 
 
 def _named(pod: PodInfo, added: NodeAffinity | None) -> str:
-    """Returns `NAMED` if the pod, or the affinity that the configuration adds, selects nodes by their names only."""
+    """Returns `NAMED` if the pod's node affinity, or the configured one, selects nodes only by name; else empty."""
     own, extra = _terms(pod), added.required.node_selector_terms if added and added.required else None
     named = HOSTNAME in pod.pod.spec.node_selector
     return NAMED if named or any(terms and all(map(_names_nodes, terms)) for terms in (own, extra)) else ""
 
 
 def _contradicted_key(pod: PodInfo) -> str:
-    """Returns a sentence if each term, together with nodeSelector, has two requirements that exclude each other.
+    """Returns a sentence if each term, together with nodeSelector, has two requirements that exclude each other; else
+    empty.
 
-    It names the naturally first such key of the first term.
+    The sentence names the label key of such a pair in the first term; of several keys the first in natural order.
     """
     terms = _terms(pod)
     selector = [Requirement(key, "In", (value,)) for key, value in pod.pod.spec.node_selector.items()]
@@ -87,7 +89,8 @@ def _contradicted_key(pod: PodInfo) -> str:
 
 
 def contradicted_keys(requirements: Iterable[Requirement]) -> list[str]:
-    """Returns the label keys for which two of the requirements exclude each other, so that no value meets both."""
+    """Returns the label keys with two requirements that exclude each other: no value, and no absent label, meets
+    both."""
     by_key: dict[str, list[Requirement]] = {}
     for one in requirements:
         by_key.setdefault(one.key, []).append(one)
@@ -122,7 +125,8 @@ def _bound(requirement: Requirement) -> int | None:
 
 
 def _in_range(value: str, requirement: Requirement) -> bool:
-    """Returns True if a value meets a Gt or Lt requirement; True for an invalid one, of which nothing is known."""
+    """Returns True if a value meets a Gt or Lt requirement. Also True for an invalid requirement, so that no cause is
+    claimed."""
     number, bound = int64(value), _bound(requirement)
     if bound is None:
         return True
@@ -130,7 +134,7 @@ def _in_range(value: str, requirement: Requirement) -> bool:
 
 
 def _matches_nothing(pod: PodInfo) -> bool:
-    """Returns True if the required node affinity has no term, or only empty or invalid ones."""
+    """Returns True if the required node affinity has no terms, or only empty or invalid terms."""
     terms = _terms(pod)
     return terms is not None and not any(map(_may_match, terms))
 
@@ -166,7 +170,8 @@ def _claim_in_use(pod: PodInfo, draft: Draft) -> str:
 
 
 def _fixed_volume(pod: PodInfo, draft: Draft) -> str:
-    """Returns a sentence on the first bound volume of the pod that only named nodes can use; else empty."""
+    """Returns a sentence on the pod's first bound volume with node affinity in which every term names nodes; else
+    empty."""
     objects = draft.snapshot.storage
     for key in claims_of(pod) if pod.ties.volumes else ():
         claim = objects.claims.get(key)
@@ -188,7 +193,7 @@ def _asks_for_name(term: NodeSelectorTerm) -> bool:
 
 
 def _affinity(pod: PodInfo, members: Collection[PodInfo], draft: Draft) -> str:
-    """Returns a sentence if required pod affinity can only be met on nodes that exist, or not at all; else empty."""
+    """Returns a sentence if required pod affinity can be met only on existing nodes, or on no node; else empty."""
     terms = pod.ties.terms.affinity.required if pod.ties.terms else ()
     if not terms:
         return ""
@@ -212,6 +217,6 @@ def _placed(draft: Draft) -> Iterator[PodInfo]:
 
 
 def _unsupported(refusals: Iterable[Refusal]) -> str:
-    """Returns `unsupported: ...` of the first refusal if all refusals have such a text; else empty."""
+    """Returns the text `unsupported: ...` of the first refusal if all refusals have such a text; else empty."""
     texts = [next((text for text in one.reasons if text.startswith("unsupported: ")), "") for one in refusals]
     return texts[0] if texts and all(texts) else ""

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NodeRepair: refuses nodes that take no pods for now, although labels, taints and free capacity would admit them.
+"""NodeRepair filter of koordpy: refuses nodes that take no pods for now, although all other filters would admit them.
 
-The filter is applied after NodeName and before TaintToleration. Each function in `REASONS` checks one reason; the
-first that refuses a node gives the reason of the node. To add a reason, write a function and one line in `REASONS`; if
-its verdict differs between pods of one shape, also one line in `DISTINCTIONS`. `Snapshot.closes_nodes` must be True in
-rounds in which a reason may apply. Unlike the verdicts of other filters of a node alone, these change with time and
-with each round, so they are not cached between rounds. Sources: repair.md 4.1 and 5, numa.md 8.6 and 8.7.
+There are several reasons: a condition marks the node as lost, its kubelet has rejected such pods, or it is a spare
+node. Each function in `REASONS` checks one reason; the first one that refuses a node determines the node's refusal. The
+filter runs after NodeName and before TaintToleration.
+
+To add a reason, write a function and one line in `REASONS`. If its verdict differs between pods of one shape, also add
+one line in `DISTINCTIONS`. `Snapshot.closes_nodes` must be True in rounds in which a reason may apply. The verdicts
+change with time, so they are not cached between rounds. Sources: repair.md 4.1 and 5, numa.md 8.6 and 8.7.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,13 +29,14 @@ REJECTED = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) rejected pods lately",))
 
 
 def check_reported(pod: PodInfo, inputs: FilterInputs) -> Verdict | None:
-    """Refuses nodes that a condition marks as lost."""
+    """Refuses nodes that count as lost because of a node condition."""
     lost_nodes = inputs.snapshot.lost_nodes
     return _refused([name for name, lost in lost_nodes.items() if lost.condition], REPORTED_BROKEN, inputs)
 
 
 def check_rejected_shape(pod: PodInfo, inputs: FilterInputs) -> Verdict | None:
-    """Refuses nodes that rejected pods of the same request shape (numa.md 8.6)."""
+    """Refuses nodes that are closed to the pod's request shape, because their kubelets rejected such pods (numa.md
+    8.6)."""
     closed = inputs.snapshot.closed_nodes.shapes
     if not closed:
         return None
@@ -42,8 +45,8 @@ def check_rejected_shape(pod: PodInfo, inputs: FilterInputs) -> Verdict | None:
 
 
 def check_rejecting_node(pod: PodInfo, inputs: FilterInputs) -> Verdict | None:
-    """Refuses nodes that rejected pods of several shapes, if the pod requests what all of them request
-    (numa.md 8.7)."""
+    """Refuses nodes that rejected pods of several shapes, if the pod requests a device resource that all of these
+    shapes request (numa.md 8.7)."""
     found = [
         name
         for name, closed in inputs.snapshot.closed_nodes.nodes.items()
@@ -53,7 +56,7 @@ def check_rejecting_node(pod: PodInfo, inputs: FilterInputs) -> Verdict | None:
 
 
 def check_spare(pod: PodInfo, inputs: FilterInputs) -> Verdict | None:
-    """Refuses spare nodes to pods that repair no gang (repair.md 6)."""
+    """Refuses spare nodes to pods that are not members of a broken gang (repair.md 6)."""
     spares = () if inputs.opens_spares else spares_of(inputs.snapshot)
     if not spares or not is_closed_to(pod, inputs):
         return None
@@ -97,12 +100,12 @@ REASONS: tuple[Callable[[PodInfo, FilterInputs], Verdict | None], ...] = (
 
 
 class Distinction(NamedTuple):
-    """What distinguishes pods of one shape for a reason."""
+    """A rule for a reason that gives pods of one shape different verdicts: how to tell these pods apart."""
 
     applies: Callable[[FilterInputs], bool]
     """Returns False for a round in which the reason refuses no node."""
     signature: Callable[[PodInfo, FilterInputs], str]
-    """Returns a text that is equal for pods with the same verdict."""
+    """Returns a text. Pods of one shape with equal texts have the same verdict."""
 
 
 DISTINCTIONS: tuple[Distinction, ...] = (
@@ -115,7 +118,7 @@ DISTINCTIONS: tuple[Distinction, ...] = (
         lambda pod, inputs: "" if is_closed_to(pod, inputs) else "repair",
     ),
 )
-"""One entry for each reason with different verdicts for pods of one shape."""
+"""One entry for each reason that may give pods of one shape different verdicts."""
 
 
 def check_repair(pod: PodInfo, inputs: FilterInputs) -> Verdict | None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Score plugins that read only node objects and free capacity, for all nodes at once (kube-parity.md section 3).
 
-Static ones, which are normalised over the feasible nodes later: TaintToleration, NodeAffinity, ImageLocality. Ones of
-free capacity: NodeResourcesFit and NodeResourcesBalancedAllocation. Each is 0..100. The scores PodTopologySpread and
-InterPodAffinity depend on other pods, and are in `soft_scores.py`.
+TaintToleration, NodeAffinity and ImageLocality are static: they do not depend on free capacity. NodeResourcesFit and
+NodeResourcesBalancedAllocation depend on it. Each score is 0..100; TaintToleration and NodeAffinity are normalised over
+the feasible nodes. The scores PodTopologySpread and InterPodAffinity depend on other pods (`soft_scores.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,11 @@ from koordpy.pods.tolerations import tolerates
 
 BALANCED = "NodeResourcesBalancedAllocation"
 PACKING = "NodeResourcesFit"
-"""Plugin that is left out of the total if a gather goal exists, because goals 4 to 6 already pack."""
+"""Name of the plugin that is left out of the total for gangs with a gather goal, because goals 4 to 6 of their
+placement already prefer full nodes."""
 
 _WEIGHED = ("cpu", "memory")
-"""Resources that kube-scheduler counts in scores even for containers without requests, with assumed amounts."""
+"""Resources for which kube-scheduler's scores assume an amount if a container has no request."""
 _IMAGE_MIN_BYTES = 23 * 2**20
 """Image bytes for score 0 (kube-scheduler's minThreshold)."""
 _IMAGE_MAX_BYTES = 1000 * 2**20
@@ -48,8 +49,8 @@ class StaticScores:
 def static_scores(nodes: Sequence[NodeInfo], pod: Pod, added: NodeAffinity | None) -> StaticScores:
     """Returns the static scores of a pod on all nodes.
 
-    added: the node affinity that the configuration adds to every pod, None without one. Its preferred terms count like
-    those of the pod.
+    added: the node affinity that the configuration adds to every pod; None without one. Its preferred terms are added
+    to those of the pod.
     """
     count = len(nodes)
     known: dict[object, int] = {(): 0}
@@ -82,8 +83,8 @@ def static_scores(nodes: Sequence[NodeInfo], pod: Pod, added: NodeAffinity | Non
 def _image_scores(nodes: Sequence[NodeInfo], pod: Pod) -> Ints:
     """Returns [nodes] ImageLocality: the bytes of the pod's images on the node, scaled to 0..100.
 
-    As in kube-scheduler, an image counts in proportion to the share of nodes that have it, so that pods are not drawn
-    to the only node with an image.
+    As in kube-scheduler, the bytes of an image are multiplied by the share of nodes that have it, so that not all pods
+    prefer the only node with an image.
     """
     scores = np.zeros(len(nodes), dtype=np.int64)
     if not any(node.images for node in nodes):
@@ -106,9 +107,10 @@ def _image_scores(nodes: Sequence[NodeInfo], pod: Pod) -> Ints:
 
 
 def first_node(able: Ints, *criteria: NDArray[np.generic]) -> int | None:
-    """Returns the node among `able` with the least value in the first of `criteria`, ties by the second, and so on.
+    """Returns the node of `able` with the lowest value in the first of `criteria`; ties are broken by the second, and
+    so on.
 
-    able: positions in the arrays of `criteria`. None if `able` is empty.
+    able: node positions, which are indices of the arrays in `criteria`. None if `able` is empty.
     """
     for values in criteria:
         if len(able) < 2:
@@ -119,7 +121,7 @@ def first_node(able: Ints, *criteria: NDArray[np.generic]) -> int | None:
 
 
 _EXACT_BELOW = 2**56
-"""Amounts up to this one times 100 fit into 64 bits; larger amounts are used without their last 8 bits."""
+"""Largest amount that fits into 64 bits when multiplied by 100. Larger amounts are used without their last 8 bits."""
 
 
 def resources_fit(
@@ -134,11 +136,11 @@ def resources_fit(
     """Returns the NodeResourcesFit score of the given nodes, 0..100: how full they would be with the pod.
 
     MostAllocated prefers full nodes, LeastAllocated empty ones, RequestedToCapacityRatio uses a configured function.
-    The score is the weighted mean over the configured resources. A resource that the node does not have is left out,
-    and an extended resource that the pod does not request.
+    The score is the weighted mean over the configured resources. Left out are resources that the node does not have,
+    and extended resources that the pod does not request.
 
-    used: [nodes, resources] requests of placed pods. score_used: [nodes, 2] cpu and memory of these with the amounts
-    that scores assume for containers without requests. rows: node positions or a slice.
+    used: [nodes, resources] requests of placed pods. score_used: [nodes, 2] cpu and memory of these pods, with the
+    amounts that scores assume for containers without requests. rows: node positions or a slice.
     """
     columns = snapshot.columns
     whole = snapshot.allocatable[rows]
@@ -157,7 +159,7 @@ def resources_fit(
             taken = score_held[:, i] + pod.score_requests[i]
         else:
             taken = held[:, column] + pod.requests.get(name, 0)
-        # sums are capped (quantity.MAX_SUM), so the amount subtracted may exceed the amount added
+        # sums are limited to `quantity.MAX_SUM`, so a subtraction after an addition may give less than 0
         taken = np.maximum(taken, 0)
         have = whole[:, column]
         counts = have > 0
@@ -165,7 +167,7 @@ def resources_fit(
         # bits.
         bits = np.where(have > _EXACT_BELOW, 8, 0)
         have, taken = have >> bits, taken >> bits
-        # Amounts assumed for containers without requests may exceed the node, which is then full.
+        # with amounts assumed for containers without requests, the sum may exceed the node: it then counts as full
         share = np.minimum(taken, have) * 100 // np.where(counts, have, 1)
         if config.strategy == "LeastAllocated":
             share = np.maximum(have - taken, 0) * 100 // np.where(counts, have, 1)
@@ -175,7 +177,7 @@ def resources_fit(
         total += np.where(counts, share * resource.weight, 0)
         weights += np.where(counts, resource.weight, 0)
     safe = np.maximum(weights, 1)
-    # kube-scheduler rounds this strategy, and leaves out resources with score 0
+    # for RequestedToCapacityRatio kube-scheduler rounds, and leaves out resources with score 0
     return np.asarray((2 * total + safe) // (2 * safe) if ratio else total // safe, dtype=np.int64)
 
 
@@ -188,7 +190,7 @@ def resources_fit_at(
     *,
     config: NodeResourcesFitScore,
 ) -> int:
-    """Returns the same score as `resources_fit`, for one node with plain integers, which is faster.
+    """Returns the same score as `resources_fit`, for one node. Uses plain integers, which is faster than arrays.
 
     whole, used, score_used: rows of the node in `allocatable`, `used` and `score_used`.
     """
@@ -226,9 +228,9 @@ def resources_fit_at(
 def balanced_allocation(snapshot: Snapshot, used: Ints, pod: PodInfo, *, rows: NDArray[np.int64] | slice) -> Ints:
     """Returns the NodeResourcesBalancedAllocation score of the given nodes, 0..100, as kube-scheduler 1.35 computes it.
 
-    It is higher if the used shares of cpu and memory, the pod included, are closer to each other: 100 times 1 less
-    their standard deviation. 0 for a pod that requests neither. Computed in floating point and truncated to an integer,
-    as in kube-scheduler. used, rows: as for `resources_fit`.
+    The score is 100 x (1 - standard deviation) of the used shares of cpu and memory, including the pod: it is higher if
+    the shares are closer to each other. 0 for a pod that requests neither cpu nor memory. It is computed in floating
+    point and truncated to an integer, as in kube-scheduler. used, rows: as in `resources_fit`.
     """
     whole = snapshot.allocatable[rows]
     score = np.zeros(len(whole), dtype=np.int64)
@@ -248,9 +250,9 @@ def balanced_allocation(snapshot: Snapshot, used: Ints, pod: PodInfo, *, rows: N
 
 
 def _shaped(utilisation: Ints, config: NodeResourcesFitScore) -> Ints:
-    """Returns the score of RequestedToCapacityRatio for utilisations in percent, 0..100.
+    """Returns the score of RequestedToCapacityRatio, 0..100, for utilisations in percent.
 
-    It is the piecewise linear function through the configured points, with their scores 0..10 times 10.
+    It is the piecewise linear function through the configured points. The configured scores 0..10 are multiplied by 10.
     """
     points = config.shape or (UtilizationPoint(), UtilizationPoint(utilization=100, score=10))
     out = np.full(len(utilisation), points[-1].score * 10, dtype=np.int64)
@@ -264,7 +266,7 @@ def _shaped(utilisation: Ints, config: NodeResourcesFitScore) -> Ints:
 
 
 def normalised(static: StaticScores, feasible: NDArray[np.bool_]) -> dict[str, Ints]:
-    """Returns plugin -> [nodes] its score 0..100, with kube-scheduler's normalisation over the feasible nodes."""
+    """Returns plugin -> [nodes] static score 0..100, normalised over the feasible nodes as in kube-scheduler."""
     count = len(static.image)
     taints = np.full(count, 100, dtype=np.int64)
     top = int(static.untolerated[feasible].max(initial=0))

@@ -22,15 +22,15 @@ def check_fit(
 ) -> Verdict:
     """Returns the verdict of NodeResourcesFit for each node.
 
-    Every lacking resource is a separate reason. The code is UnschedulableAndUnresolvable if a lacking request exceeds
-    the node's whole allocatable. Except for the number of pods: there it is Unschedulable even on a node that takes no
-    pods at all, as in kube-scheduler.
+    Each resource of which a node has too little is a separate reason. The code is UnschedulableAndUnresolvable if a
+    request exceeds the node's whole allocatable amount. As in kube-scheduler, this does not apply to the number of
+    pods: its code is Unschedulable even on a node that takes no pods at all.
 
-    allocatable, used: [nodes, resources]. request: (column, amount), of which the first entry is one pod in column 0.
-    names: the resource of each entry of `request`. left_out: resource -> [nodes] True where another filter answers for
-    it.
+    allocatable, used: [nodes, resources]. request: (column, amount) pairs; the first entry is one pod, in column 0.
+    names: the resource of each entry of `request`. left_out: resource -> [nodes] True if another filter checks the
+    resource on this node.
     """
-    # nodes with the same lacking resources and code get the same refusal: a number codes both, 0 if nothing lacks
+    # nodes that lack the same resources, with the same code, share a refusal: one number encodes both, 0 for no refusal
     columns = [column for column, _ in request]
     amounts = np.array([amount for _, amount in request], dtype=np.int64)
     whole = allocatable[:, columns]

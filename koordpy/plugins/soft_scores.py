@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Score plugins that depend on other pods: InterPodAffinity and PodTopologySpread (kube-parity.md section 3).
 
-Like the filters of the same names they count the relevant pods on the snapshot once, and then follow the placements and
-evictions of the draft. In the code, `points` are the values of kube-scheduler before it normalises them to 0..100 over
-the feasible nodes.
+As the filters of the same names, they count the relevant pods once on the snapshot, and then update the counts with the
+placements and evictions of the draft. In the code, `points` are scores before they are normalised to 0..100 over the
+feasible nodes, as in kube-scheduler.
 """
 
 from abc import ABC, abstractmethod
@@ -32,10 +32,11 @@ class SoftScore(ABC):
     """Name of the plugin, as in kube-scheduler and in the configuration of weights."""
 
     silent: bool = False
-    """True if the score is 0 on all nodes as long as no pod that it depends on is added."""
+    """True if no pod in the snapshot affects the score, so that it is 0 on all nodes until the draft adds such a
+    pod."""
 
     fixed: bool = False
-    """True if placements and evictions change the score only through the set of feasible nodes."""
+    """True if placements and evictions change the score only because they change the set of feasible nodes."""
 
     @abstractmethod
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
@@ -43,13 +44,14 @@ class SoftScore(ABC):
 
     @abstractmethod
     def values(self, feasible: Mask) -> Ints:
-        """Returns [nodes] the score 0..100, normalised over the feasible nodes as kube-scheduler does."""
+        """Returns [nodes] the score 0..100, normalised over the feasible nodes as in kube-scheduler."""
 
 
 class InterPodAffinity(SoftScore):
-    """Prefers domains with pods that the pod's preferred terms match, or with pods that prefer or require this pod.
+    """Prefers domains with pods that the pod's preferred terms match, and domains with pods that have terms which match
+    this pod.
 
-    Matches add the weight of the term to all nodes of the domain; matches of preferred anti-affinity subtract it.
+    A match adds the weight of the term to all nodes of the domain; a match of preferred anti-affinity subtracts it.
     """
 
     plugin = "InterPodAffinity"
@@ -71,11 +73,11 @@ class InterPodAffinity(SoftScore):
         self._audience = own.audience
         self._own = [(item.pod_affinity_term, item.weight) for item in own.affinity.preferred]
         self._own += [(item.pod_affinity_term, -item.weight) for item in own.anti_affinity.preferred]
-        # kube-scheduler skips the plugin for a pod without preferred terms if those of other pods are ignored.
+        # as in kube-scheduler: with this setting, a pod without preferred terms has no score by this plugin
         self._ignores_existing = args.ignore_preferred_terms_of_existing_pods and not self._own
         self.silent = True
         self._weights: dict[str, Ints] = {}
-        """Topology key -> [nodes] weight that the pods on the node add to the node's domain."""
+        """Topology key -> [nodes] sum of the weights that the pods on the node add to the node's domain."""
         for term, weight in self._own:
             self._weights_of(term.topology_key)[:] += weight * pods_matching([term], pod.namespace, snapshot)
         if not self._ignores_existing:
@@ -94,9 +96,9 @@ class InterPodAffinity(SoftScore):
         return found
 
     def _towards(self, owner: str, terms: Terms) -> list[tuple[str, int]]:
-        """Returns (topology key, weight) of those terms of another pod that match this pod.
+        """Returns (topology key, weight) for another pod's terms that match this pod.
 
-        Required affinity counts with the configured hardPodAffinityWeight. owner: namespace of the other pod.
+        The weight of required affinity is the configured hardPodAffinityWeight. owner: namespace of the other pod.
         """
         namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
         if not terms.audience.may_have(owner, namespace, labels):
@@ -110,7 +112,8 @@ class InterPodAffinity(SoftScore):
         return [(t.topology_key, w) for t, w in weighted_terms if term_matches(t, owner, namespace, labels, namespaces)]
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        """Implements `SoftScore.change`: for matches of the own terms, and for terms of the other pod."""
+        """Implements `SoftScore.change`, for this pod's terms that match the given pod, and for the given pod's
+        terms."""
         changed = False
         owner, namespaces = self._pod.namespace, self._snapshot.namespaces
         may_match = self._own and self._audience.may_have(owner, pod.namespace, pod.pod.metadata.labels)
@@ -166,16 +169,16 @@ class PodTopologySpread(SoftScore):
         return out
 
     def _of(self, constraint: Constraint, able: Mask) -> NDArray[np.float64]:
-        """Returns [nodes] the part of one constraint, before rounding: the lower the better.
+        """Returns [nodes] the part of the score for one constraint, before rounding. Lower values are better.
 
-        It is the matching pods in the domain, times a weight that grows with the number of domains, plus maxSkew - 1.
+        It is (number of matching pods in the domain) x (a weight that grows with the number of domains) + maxSkew - 1.
         """
         domains = constraint.domains
         if constraint.per_node:
             size = int(able.sum())
             counts = constraint.matching
         else:
-            # nodes without the key are one further domain if they count at all
+            # nodes without the key, if they are included, count as one further domain
             size = len(np.unique(domains.of[able]))
             counts = domains.spread(domains.sums(np.where(constraint.included, constraint.matching, 0)))
         weighed: NDArray[np.float64] = counts * np.log(size + 2) + (constraint.max_skew - 1)

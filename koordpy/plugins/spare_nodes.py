@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spare nodes, which take only members of broken gangs (repair.md 6), and the check that closes them to other pods.
+"""Chooses the spare nodes, which only members of broken gangs may use (repair.md 6), and tells which pods may use them.
 
-Spares are the nodes with the label `scheduling.koordinator.sh/spare: "true"`. Each domain of the layer with
-`spareNodes` also has its last free nodes in natural order of names, until the number is reached together with its free
-labelled nodes.
-They are chosen on the snapshot at the start of a round, so no placement of the round changes them.
+All nodes with the label `scheduling.koordinator.sh/spare: "true"` are spares. If a layer has the setting `spareNodes`,
+each of its domains has this number of free spares: if it has fewer free labelled nodes, its last free nodes in natural
+order of names are added. Spares are chosen on the snapshot, so placements of the round do not change them.
 """
 
 from koordpy.api import keys
@@ -38,8 +37,8 @@ def spare_names(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def is_closed_to(pod: PodInfo, inputs: FilterInputs) -> bool:
-    """Returns True if a pod may not use spare nodes: it is no member of a broken gang and no pod of a DaemonSet, and
-    has no system priority."""
+    """Returns True if a pod may not use spare nodes. Members of broken gangs, DaemonSet and mirror pods, and pods with
+    a system priority may use them."""
     return not (pod.priority >= keys.SYSTEM_PRIORITY_FLOOR or stays(pod) or inputs.repairs(pod))
 
 
@@ -64,7 +63,7 @@ def _chosen(snapshot: Snapshot) -> set[int]:
 
 
 def _is_free(i: int, node: NodeInfo, snapshot: Snapshot) -> bool:
-    """Returns True if a node is usable and has only pods of DaemonSets and mirror pods."""
+    """Returns True if a node is usable, and only DaemonSet and mirror pods run on it."""
     if node.unschedulable or any(_closes(taint) for taint in node.taints):
         return False
     if node.name in snapshot.lost_nodes or node.name in snapshot.closed_nodes.nodes:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PodTopologySpread: matching pods are spread evenly over the domains of a topology key (kube-parity.md 2.6).
+"""PodTopologySpread filter: spreads matching pods evenly over the domains of a topology key (kube-parity.md 2.6).
 
-`Spreading` counts the matching pods of a pod's constraints. The filter `TopologySpread` uses it for constraints with
-DoNotSchedule, and the score in `soft_scores.py` for constraints with ScheduleAnyway. `SpreadDefaults` are the
-configured constraints for pods without their own.
+`Spreading` counts the pods that match a pod's constraints. The filter `TopologySpread` uses it for constraints with
+DoNotSchedule, the score in `soft_scores.py` for constraints with ScheduleAnyway. `SpreadDefaults` has the configured
+constraints for pods that have none.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ Mask = NDArray[np.bool_]
 
 
 def own_selector(constraint: TopologySpreadConstraint, labels: Labels) -> LabelSelector | None:
-    """Returns the label selector of a constraint, with the values that the pod has for its matchLabelKeys.
+    """Returns the label selector of a constraint, extended by the pod's values of its matchLabelKeys.
 
     None if the constraint has no selector; then it matches no pod. labels: of the pod that has the constraint.
     """
@@ -60,17 +60,18 @@ class Constraint:
     """One topology spread constraint of a pending pod, with the pods that it counts on each node."""
 
     max_skew: int
-    """How many more matching pods than the global minimum a domain with the pending pod may have."""
+    """Maximum number of matching pods that a domain may have above the global minimum, including the pending pod."""
     min_domains: int
-    """Number of eligible domains below which the global minimum counts as 0."""
+    """If there are fewer eligible domains than this, the global minimum counts as 0."""
     per_node: bool
-    """True if the topology key is the hostname; then scores count per node."""
+    """True if the topology key is the hostname. Then scores count pods per node."""
     selector: LabelSelector | None
-    """Pods to count; None matches no pod."""
+    """Selector of the pods to count; None matches no pod."""
     domains: Domains
     """Domains of the topology key."""
     included: Mask
-    """[nodes] True if pods on the node count, by node affinity and taint policies and the keys of all constraints."""
+    """[nodes] True if pods on the node count: the node has the topology keys of all constraints, and
+    nodeAffinityPolicy and nodeTaintsPolicy include it."""
     matching: Ints
     """[nodes] number of pods that the selector matches; changed in place as the draft changes."""
     counts_itself: bool
@@ -83,7 +84,7 @@ class Constraint:
 
     @property
     def eligible(self) -> Mask:
-        """[domains] True for domains with an included node; the global minimum is taken over these."""
+        """[domains] True for domains with an included node. The global minimum is the minimum over these domains."""
         there = np.zeros(self.domains.count, dtype=bool)
         there[self.domains.of[self.included]] = True
         return there
@@ -91,14 +92,15 @@ class Constraint:
     def tie(self, shape: int, meant: tuple[int, ...]) -> Spread:
         """Returns the constraint as a rule between shapes of a placement problem, with the current counts.
 
-        shape: number of the pending pod's shape. meant: numbers of the shapes that the selector matches.
+        shape: index of the pending pod's shape in the problem. meant: indices of the shapes that the selector matches.
         """
         groups, base = np.where(self.included, self.domains.of, -1), self.counts
         return Spread(shape, meant, groups, base, self.eligible, self.max_skew, self.min_domains)
 
 
 class Spreading:
-    """The constraints of one pending pod of one kind (DoNotSchedule or ScheduleAnyway), with their counts."""
+    """The constraints of one pending pod with one whenUnsatisfiable (DoNotSchedule or ScheduleAnyway), and their
+    counts."""
 
     def __init__(
         self,
@@ -144,7 +146,7 @@ class Spreading:
         return changed
 
     def counting(self, pod: PodInfo, node: int) -> list[bool]:
-        """Returns, per constraint, True if it counts a given pod when that is on a given node."""
+        """Returns one boolean per constraint: True if the constraint counts the pod if it is on this node."""
         meta = pod.pod.metadata
         there = meta.namespace == self._pod.namespace and not meta.deletion_timestamp
         return [
@@ -178,12 +180,13 @@ class TopologySpread(Rule):
         return chain(parts)
 
     def permanent_verdict(self) -> Verdict:
-        """Implements `Rule.permanent_verdict`: a missing topology key remains, but other members may reduce the
-        skew."""
+        """Implements `Rule.permanent_verdict`: refuses only nodes without a topology key. The skew may change, because
+        other members are placed in other domains."""
         return refused_where(~self.spreading.keyed, NO_KEY)
 
     def copies(self) -> Ints | None:
-        """Implements `Rule.copies`: until the node's domain is too far above the minimum of all other domains.
+        """Implements `Rule.copies`: as many pods of this shape as keep the node's domain within maxSkew above the
+        minimum of all other domains.
 
         Any number if there is no other domain, unless minDomains sets the minimum to 0.
         """
@@ -241,11 +244,13 @@ def _matching(selector: LabelSelector | None, namespace: str, snapshot: Snapshot
 
 
 class SpreadDefaults:
-    """The configured topology spread constraints for pods without their own. False as a condition if there are none."""
+    """The configured topology spread constraints for pods that have none. As a boolean it is False if none are
+    configured."""
 
     def __init__(self, config: PodTopologySpreadArgs, owners: Owners) -> None:
         self.loose = config.defaulting_type == "System"
-        """True for kube-scheduler's built-in defaults: a node that lacks one key is scored by the other key."""
+        """True for kube-scheduler's built-in defaults, which have two keys: a node that lacks one of them is scored by
+        the other."""
         self._constraints, self._owners = config.constraints, owners
         self._known: dict[bytes, list[TopologySpreadConstraint]] = {}
 
@@ -255,8 +260,8 @@ class SpreadDefaults:
     def of(self, pod: PodInfo) -> list[TopologySpreadConstraint]:
         """Returns the default constraints that apply to a pod, with their selectors.
 
-        A constraint without a selector gets that of the pod's services and owner, and does not apply to a pod without
-        these. A constraint with a configured selector applies to pods that the selector matches.
+        A constraint without a selector gets one from the pod's services and controller (`Owners.selector_of`); it does
+        not apply to a pod without these. A constraint with a configured selector applies to pods that it matches.
         """
         found = self._known.get(pod.shape) if pod.shape else None
         if found is None:
@@ -279,9 +284,9 @@ class SpreadDefaults:
 
 
 def constraints_of(pod: PodInfo, kind: str, defaults: SpreadDefaults | None) -> list[TopologySpreadConstraint]:
-    """Returns the constraints of a pod of one kind (`FILTERS` or `SCORES`).
+    """Returns the constraints of a pod. kind: `FILTERS` or `SCORES`.
 
-    The configured defaults if the pod has no constraint of either kind.
+    If the pod has no constraint of either kind, the configured defaults are returned.
     """
     own = pod.pod.spec.topology_spread_constraints
     if not own and defaults:

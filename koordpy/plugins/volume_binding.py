@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VolumeBinding filter: on which nodes are the volumes of a pod's claims available, or can be made available?
+"""VolumeBinding filter: refuses nodes where the volumes of a pod's claims are not available (kube-parity.md 2.8).
 
-A claim with a bound volume needs a node that the volume's node affinity admits. A claim of a class with
-WaitForFirstConsumer has no volume yet, and is called delayed or waiting here: the volume is chosen together with the
-node. It is either an existing volume without a claim, or it is provisioned there. The choices of pods placed earlier in
-the round are in `Draft.claim_volumes` and `Draft.volume_claims` (kube-parity.md 2.8).
+A claim with a bound volume needs a node that the volume's node affinity admits. A claim of a StorageClass with
+WaitForFirstConsumer has no volume yet, and is called *delayed* here: its volume is chosen together with the node. It is
+either an existing volume without a claim, or a new one that is provisioned for the node. A delayed claim is *open* if
+no volume was chosen for it yet. `Draft.claim_volumes` and `Draft.volume_claims` have the volumes that were chosen for
+pods placed earlier in the round.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -48,8 +49,8 @@ class VolumeReach:
         self._places: dict[str, list[int] | None] = {}
         """Volume name -> result of `places`."""
         self._rows: dict[OfferedVolumes, tuple[list[int], dict[int, list[int]]]] = {}
-        """Volumes offered to claims -> (positions of volumes that every node can use, node -> positions of the volumes
-        that this node and not every node can use)."""
+        """Volumes that claims may use -> (positions of volumes that every node can use; node -> positions of further
+        volumes that this node can use)."""
         self._everywhere: Mask = np.ones(len(nodes), dtype=bool)
 
     def of(self, volume: PersistentVolume) -> Mask:
@@ -99,7 +100,7 @@ class VolumeReach:
 
 @dataclass(frozen=True, eq=False)
 class _Delayed:
-    """A claim without a bound volume (WaitForFirstConsumer)."""
+    """A claim without a bound volume, of a class with WaitForFirstConsumer."""
 
     key: str
     """`namespace/name` of the claim."""
@@ -107,18 +108,18 @@ class _Delayed:
     size: int
     """Requested bytes."""
     provision: Mask
-    """[nodes] True where the storage class provisions a volume, ignoring storage capacity."""
+    """[nodes] True if the StorageClass provisions volumes for the node; storage capacity is not considered."""
     has_storage: Mask
-    """[nodes] True where the driver reports enough storage capacity, or does not report any."""
+    """[nodes] True if the driver reports enough storage capacity for the node, or does not report capacity."""
     selected: str
-    """Name of the node for which a volume is already being provisioned (annotation); empty for none."""
+    """Name of the node for which a volume is already being provisioned (selected-node annotation); empty for none."""
 
 
 class _Offer(NamedTuple):
-    """A claim without a chosen volume, and the volumes that could be bound to it.
+    """An open claim, and the volumes that could be bound to it.
 
-    shelf: the volumes that the claim may use except for their size, smallest first. start: position in it of the first
-    volume that is large enough; the candidates are that volume and all later ones.
+    shelf: the volumes that the claim may use if they are large enough, smallest first. start: position in `shelf` of
+    the first volume that is large enough; the candidates are this volume and all later ones.
     """
 
     delayed: _Delayed
@@ -127,23 +128,23 @@ class _Offer(NamedTuple):
 
 
 class _OpenClaims(NamedTuple):
-    """The claims of a pod without a chosen volume on the current draft, and the volumes that they cannot have."""
+    """The open claims of a pod on the current draft, and the volumes that are not available to them."""
 
     offers: list[_Offer]
-    """The claims, smallest first."""
+    """The open claims, smallest first."""
     taken: Mapping[str, str]
     """Volume -> the claim for which the draft has chosen it."""
     kept: Mapping[str, str]
-    """Volume -> the claim for which it is reserved, by a reservation that is closed to the pod."""
+    """Volume -> the claim for which it is reserved, if the reservation is closed to the pod."""
 
     def is_free(self, name: str, keys: Container[str]) -> bool:
-        """Returns True if a volume is not taken, and not reserved for a claim other than those in `keys`."""
+        """Returns True if a volume is not chosen for a claim, and not reserved for a claim that is not in `keys`."""
         return name not in self.taken and (name not in self.kept or self.kept[name] in keys)
 
 
 @dataclass(frozen=True, eq=False)
 class OpenClaim:
-    """A claim without a chosen volume, as other packages see it."""
+    """The public record of an open claim."""
 
     key: str
     """`namespace/name` of the claim."""
@@ -152,13 +153,14 @@ class OpenClaim:
     candidates: tuple[str, ...]
     """Names of the available volumes that can be bound to the claim, smallest first."""
     made: Mask
-    """[nodes] True where a volume can be provisioned."""
+    """[nodes] True if a volume can be provisioned for the node."""
     reserved: bool
-    """True if the only candidate is already reserved for the claim."""
+    """True if a volume is reserved for the claim; it is then the only candidate."""
 
 
 class VolumeBinding(Rule):
-    """Checks bound claims by the node affinity of their volume, and waiting claims by volumes available to the node."""
+    """Checks bound claims by the node affinity of their volumes, and delayed claims by the volumes that the node can
+    use or get."""
 
     plugin = BINDING
     is_in_problem = True
@@ -175,18 +177,18 @@ class VolumeBinding(Rule):
         """Names of the volumes of bound claims."""
         order = sorted(waiting, key=lambda key: size_bytes(claim_size(objects.claims[key])))
         self._waiting = [self._delayed(key) for key in order]
-        """The claims without a bound volume, smallest first."""
+        """The delayed claims, smallest first."""
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        """Implements `Rule.change`: True for pods with volumes if a claim waits. The choices are in the draft."""
-        # A pod that uses a volume, or fixes the node of a claim of this pod, has claims itself.
+        """Implements `Rule.change`: the chosen volumes are in the draft, so nothing is counted here."""
+        # only a pod with volumes can use up a volume, or decide the node of a claim that it shares with this pod
         return bool(self._waiting) and bool(pod.ties.volumes)
 
     def verdict(self) -> Verdict:
         """Implements `Rule.verdict`: refuses a node with up to three reasons together.
 
-        They are, in the order of kube-scheduler: a bound volume that the node cannot use, a waiting claim without a
-        volume, too little storage for a new volume.
+        They are, in the order of kube-scheduler: a bound volume that the node cannot use; a delayed claim for which the
+        node has no volume and can get none; too little storage for a new volume.
         """
         count = len(self._nodes)
         right = np.ones(count, dtype=bool)
@@ -215,15 +217,15 @@ class VolumeBinding(Rule):
         return Verdict(which, tuple(refusals))
 
     def choice(self, node: int) -> dict[str, str]:
-        """Returns claim key -> volume name for the waiting claims of the pod, if it is placed on a node (position).
+        """Returns claim key -> name of the volume to bind, for the open claims of the pod if it is placed on `node`.
 
-        An empty name means that a volume is provisioned there.
+        An empty name means that a volume must be provisioned. node: position.
         """
         made = [one.key for one in self._waiting if one.selected and one.key not in self._draft.claim_volumes]
         return dict.fromkeys(made, "") | {one.key: name for one, name in self._choose(node, self._open())}
 
     def open_claims(self) -> list[OpenClaim]:
-        """Returns the claims without a chosen volume on the current draft."""
+        """Returns the open claims on the current draft."""
         opened = self._open()
         return [
             OpenClaim(
@@ -236,7 +238,7 @@ class VolumeBinding(Rule):
             for delayed, shelf, start in opened.offers
         ]
 
-    # -- claims that wait ----------------------------------------------------------------------------------------------
+    # -- delayed claims ------------------------------------------------------------------------------------------------
 
     def _delayed(self, key: str) -> _Delayed:
         """Reads a claim without a bound volume."""
@@ -279,7 +281,7 @@ class VolumeBinding(Rule):
         return out
 
     def _open(self) -> _OpenClaims:
-        """Returns the waiting claims without a chosen volume. `_settled` treats the waiting claims that have one."""
+        """Returns the open claims. `_settled` checks the delayed claims with a chosen volume or node."""
         promised, offers = self._draft.claim_volumes, list[_Offer]()
         for delayed in self._waiting:
             if delayed.key not in promised and not delayed.selected:
@@ -288,10 +290,10 @@ class VolumeBinding(Rule):
         return _OpenClaims(offers, self._draft.volume_claims, reserved_volumes(self._draft.reserved_claims(self._pod)))
 
     def _settled(self) -> Mask:
-        """Returns [nodes] True if earlier choices for the waiting claims admit the node.
+        """Returns [nodes] True if the node fits the volumes and nodes that were already chosen for delayed claims.
 
-        A choice is a volume or node that the draft has for another pod with the same claim, or the node in the claim's
-        annotation for which a volume is being provisioned.
+        They were chosen in the draft for another pod with the same claim; or the claim's annotation names the node for
+        which a volume is being provisioned.
         """
         out = np.ones(len(self._nodes), dtype=bool)
         index = self._draft.snapshot.index
@@ -310,7 +312,8 @@ class VolumeBinding(Rule):
         return out
 
     def _find(self) -> tuple[Mask, Mask]:
-        """Returns ([nodes] every waiting claim has or can get a volume, [nodes] there is storage for new volumes)."""
+        """Returns ([nodes] True if each delayed claim has or can get a volume, [nodes] True if there is enough storage
+        for the new volumes)."""
         count = len(self._nodes)
         found, room = np.ones(count, dtype=bool), np.ones(count, dtype=bool)
         if not self._waiting:
@@ -322,24 +325,23 @@ class VolumeBinding(Rule):
             if delayed.selected and delayed.key not in self._draft.claim_volumes:
                 found &= delayed.provision
                 room &= delayed.has_storage | ~delayed.provision | ~settled
-        # open claims on nodes without any available volume: all of them must be provisioned there
+        # nodes that can use no available volume: volumes for all open claims must be provisioned there
         opened = self._open()
         with_volumes = self._with_volumes(opened)
         alone = ~with_volumes & settled
         for delayed, _, _ in opened.offers:
-            # In the order of the claims: the first claim that cannot be provisioned, or has no storage, gives the
-            # reason.
+            # the first claim, in order, without a possible new volume or without enough storage determines the reason
             still = alone & found & room
             found &= ~(still & ~delayed.provision)
             room &= ~(still & delayed.provision & ~delayed.has_storage)
-        # with one open claim, an available volume is enough; with several, the volumes must suffice for all
+        # with one open claim, one available volume is enough; with several, each claim needs a different volume
         if len(opened.offers) > 1:
             self._find_several(opened, with_volumes & settled, found, room)
         return found, room
 
     def _with_volumes(self, opened: _OpenClaims) -> Mask:
         """Returns [nodes] True if the node can use an available volume for at least one of the open claims."""
-        # the candidates of the smallest claim on a shelf include those of all other claims on it
+        # of several claims that may use the same volumes, the smallest claim has all candidates of the larger ones
         out = np.zeros(len(self._nodes), dtype=bool)
         keys = {delayed.key for delayed, _, _ in opened.offers}
         for shelf, start in {shelf: start for _, shelf, start in reversed(opened.offers)}.items():
@@ -352,10 +354,10 @@ class VolumeBinding(Rule):
         return out
 
     def _find_several(self, opened: _OpenClaims, where: Mask, found: Mask, room: Mask) -> None:
-        """Sets `found` or `room` to False on nodes of `where` that cannot serve all of several open claims.
+        """Sets `found` or `room` to False on nodes of `where` that cannot serve all open claims.
 
-        Per node, volumes are chosen claim by claim; a chosen volume is not available to the next claim. A claim without
-        a volume must be provisioned there. found, room: [nodes], changed in place.
+        Per node, a volume is chosen for one claim after the other; a chosen volume is not available to the next claim.
+        For a claim without an available volume, a new one must be provisioned. found, room: [nodes], changed in place.
         """
         for i in np.nonzero(where)[0].tolist():
             for delayed, name in self._choose(i, opened):
@@ -371,14 +373,14 @@ class VolumeBinding(Rule):
     def _choose(self, node: int, opened: _OpenClaims) -> Iterator[tuple[_Delayed, str]]:
         """Yields (claim, name of the smallest volume available to it on a node) for each open claim, smallest first.
 
-        The name is empty if no volume is available: the node can use none, or earlier claims have chosen them all.
+        The name is empty if no volume is available: the node can use none, or all were chosen for earlier claims.
         """
         chosen: set[str] = set()
         rows: dict[OfferedVolumes, Iterator[int]] = {}
         for delayed, shelf, start in opened.offers:
             names, found = shelf.names, ""
-            # a skipped volume is too small for all later claims, or not available; except if it is reserved for one of
-            # them
+            # skipped volumes need not be tried for later (larger) claims: they are too small or not available. Only a
+            # volume that is reserved for a later claim must be tried again.
             passed = []
             row = rows[shelf] if shelf in rows else self._reach.row(shelf, node)
             for at in row:

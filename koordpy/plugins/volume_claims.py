@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PersistentVolumeClaims of a pod, and their faults that no node can remove (kube-parity.md 2.8)."""
+"""Lists the PersistentVolumeClaims of a pod, and finds faults that refuse the pod on every node (kube-parity.md
+2.8)."""
 
 from koordpy.api.storage_objects import PersistentVolumeClaim
 from koordpy.decoding.wire_json import unreadable
@@ -17,10 +18,10 @@ def claims_of(pod: PodInfo) -> list[str]:
 
 
 def claims_refusal(pod: PodInfo, objects: VolumeObjects) -> Refusal | None:
-    """Returns the refusal of a pod for a fault of its claims, which no node can remove; None without a fault.
+    """Returns the refusal of a pod, on every node, because of a fault of its claims; None without a fault.
 
-    Faults and their order are those of kube-scheduler's PreFilter: a missing claim first, then claim by claim, then an
-    unbound claim of a class that binds immediately.
+    Faults are checked in the order of kube-scheduler's PreFilter: first missing claims, then other faults claim by
+    claim, then unbound claims of a class that binds immediately.
     """
     for volume in pod.ties.volumes:
         source = volume.persistent_volume_claim
@@ -62,6 +63,6 @@ def _owned_by(claim: PersistentVolumeClaim, pod: PodInfo) -> bool:
 
 
 def delayed_claims(pod: PodInfo, objects: VolumeObjects) -> list[str]:
-    """Returns the keys of a pod's claims without a bound volume: the volume is chosen together with the node."""
+    """Returns the keys of a pod's claims without a bound volume: their volumes are chosen together with the node."""
     found = [key for key in claims_of(pod) if key in objects.claims]
     return [key for key in found if not is_bound(objects.claims[key])]

@@ -28,7 +28,7 @@ _SAME = {**_ZONE_LABELS, **{beta: ga for ga, beta in _ZONE_LABELS.items()}}
 
 
 class VolumeZone(Rule):
-    """Refuses nodes outside the zones and regions of the pod's bound volumes. No placement changes the verdict."""
+    """Refuses nodes outside the zones and regions of the pod's bound volumes. Placements do not change the verdict."""
 
     plugin = ZONE.plugin
     is_in_problem = True
@@ -58,7 +58,10 @@ class VolumeZone(Rule):
 
 
 def _in_zones(labels: Mapping[str, str], wanted: Sequence[tuple[str, frozenset[str]]]) -> bool:
-    """Returns True if node labels meet all (label, allowed values), or have no zone or region label at all."""
+    """Returns True if each label in `wanted` has an allowed value, or if the node has no zone or region label at all.
+
+    wanted: (label, allowed values).
+    """
     if not any(label in labels for label in _SAME):
         return True
     return all(labels.get(label, labels.get(_SAME[label])) in values for label, values in wanted)

@@ -356,8 +356,8 @@ def pod_info(
     follows: tuple[GangRef | None, int | None] = (None, None),
 ) -> PodInfo:
     """Reads one pod. looked_for, owned: as in `shape_of`. labels_count, queue: as `counts` and `queue` in `owner_in`.
-    volcano: as in `gang_ref`. follows: (gang, rank index) of the pod's previous version. An unfinished pod that names no
-    gang keeps them, if they were derived from its workload.
+    volcano: as in `gang_ref`. follows: (gang, rank index) of the pod's previous version. An unfinished pod that names
+    no gang keeps them, if they were derived from its workload.
 
     Raises `UnreadableError` for an invalid quantity, or for a pending pod that exceeds a reading limit.
     """
