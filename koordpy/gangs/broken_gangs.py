@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Broken gangs: gangs that run with fewer members than their minimum, and what is missing (repair.md 4.1, 4.3).
+"""Finds broken gangs, which run with fewer members than their minimum, and their missing members (repair.md 4.1, 4.3).
 
-A gang is broken if it has live members, but fewer live and Succeeded members than minMember. Members on lost nodes are
-no members (`Members.lost`). The missing members are placed next to the live ones; the policy of the gang decides what
-happens while no place is found. The functions read one gang, with the placements of a round if it is that of a unit
-with bound members (`Unit.with_bound`).
+A gang is broken if it has live members, but fewer live and Succeeded members than minMember. Pods on failed nodes are
+not counted as members (`Members.lost`). The missing members are placed next to the live ones; the repair policy of the
+gang decides what happens while they do not fit. To include the placements of a round, callers pass a gang of
+`Unit.with_bound`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,15 +22,15 @@ from koordpy.pods.gang_refs import rank_index
 from koordpy.pods.pod_info import PodInfo
 
 _RANDOM_NAMES = frozenset(("Job", "ReplicaSet", "ReplicationController"))
-"""Kinds of controllers that end the names of their pods with random characters."""
+"""Kinds of controllers that put random characters at the end of their pods' names."""
 POLICIES: tuple[RepairPolicy, ...] = get_args(RepairPolicy)
 
 
 def missing_members(gang: Gang) -> int:
-    """Returns how many members a broken gang lacks; 0 for a gang that is not broken.
+    """Returns the number of missing members of a broken gang; 0 for a gang that is not broken.
 
-    Not broken are gangs without a live member, gangs that have as many members as when they last had their minimum, and
-    gangs of workloads that have lost no members.
+    A gang is not broken if it has no live member, or as many members as when it last had its minimum; a gang of a
+    workload also if it has lost no members.
     """
     if not (gang.exists and gang.bound) or gang.unsupported_field:
         return 0
@@ -52,13 +52,14 @@ def sick_holders(snapshot: Snapshot) -> frozenset[str]:
 
 
 def repair_policy(gang: Gang, snapshot: Snapshot, settings: Repair) -> RepairPolicy:
-    """Returns the policy of a gang: its annotation, else the configured one. An unreadable value counts as absent."""
+    """Returns the repair policy of a gang: from its annotation, else from the configuration. An invalid annotation is
+    ignored."""
     text = _annotation(gang, snapshot, keys.GANG_REPAIR)
     return text if text in POLICIES else settings.policy
 
 
 def policy_warning(gang: Gang, snapshot: Snapshot, settings: Repair) -> str:
-    """Returns the warning about an unreadable policy; empty for none."""
+    """Returns the warning about an invalid repair policy in the gang's annotation; empty if it is valid or absent."""
     text = _annotation(gang, snapshot, keys.GANG_REPAIR)
     if text is None or text in POLICIES:
         return ""
@@ -75,7 +76,8 @@ def _annotation(gang: Gang, snapshot: Snapshot, key: str) -> str | None:
 
 
 def with_whole_needs(gangs: Sequence[Gang]) -> tuple[Gang, ...] | None:
-    """Returns the gangs of a unit as a plan with victims must place them: all missing members of broken gangs together.
+    """Returns the gangs of a unit with minimums such that a plan with victims places all missing members of broken
+    gangs.
 
     None if too few members of a broken gang are pending: no pod is evicted for a gang that stays broken.
     """
@@ -92,7 +94,7 @@ def with_whole_needs(gangs: Sequence[Gang]) -> tuple[Gang, ...] | None:
 
 
 def explicit_index(pod: PodInfo) -> int | None:
-    """Returns the index of a pod if a label, an annotation or its workload states it, not only its name; else None."""
+    """Returns the index of a pod from a label, an annotation or its workload; None if at most its name has one."""
     if pod.index is None or rank_index(pod.pod, by_name=False) is not None:
         return pod.index
     owner = pod.pod.metadata.controller
@@ -101,17 +103,20 @@ def explicit_index(pod: PodInfo) -> int | None:
 
 
 def written_rank(pod: PodInfo) -> int | None:
-    """Returns the rank that a bound or ended pod got with its Binding; None for none."""
+    """Returns the rank in the annotation that a bound or ended pod got with its Binding; None without one."""
     return index_of(pod.pod.metadata.annotations.get(keys.BOUND_RANK, ""))
 
 
 def kept_ranks(gangs: Sequence[Gang], members: Sequence[PodInfo]) -> dict[str, int] | None:
     """Returns pod key -> rank of the members of a unit with a broken gang (repair.md 4.2).
 
-    None if no gang is broken, or if no live member has a rank: the order of gang-network.md 2.5 applies then. Live
-    members keep their ranks. A pending member with a free explicit index gets that index, if the index of every member
-    with a rank is its rank. The others share the lowest free ranks: a member without an explicit index gets the number
-    at the end of its name if that is one of them, the rest follow in order.
+    None if no gang is broken, or if no live member has a rank; then the order of gang-network.md 2.5 applies.
+    Otherwise:
+    - Live members keep their ranks.
+    - If the rank of each such member equals its index, a pending member with an explicit index gets this index, if
+      free.
+    - All other members get the lowest free ranks. A member without an explicit index gets the number at the end of its
+      name, if it is one of these ranks; the remaining members get the remaining ranks in order.
 
     members: all members of the unit in the order of gang-network.md 2.5.
     """
@@ -134,7 +139,7 @@ def kept_ranks(gangs: Sequence[Gang], members: Sequence[PodInfo]) -> dict[str, i
             used.add(index)
         else:
             rest.append(pod)
-    rest += (pod for pod in live if pod.key not in ranks)  # bound by another scheduler
+    rest += (pod for pod in live if pod.key not in ranks)  # live members without a rank: bound by another scheduler
     _deal(rest, _lowest_free(used, len(rest)), ranks)
     return ranks
 
@@ -157,7 +162,8 @@ def _lowest_free(used: set[int], number: int) -> list[int]:
 
 
 def _deal(pods: Iterable[PodInfo], free: list[int], ranks: dict[str, int]) -> None:
-    """Gives each pod one of the free ranks: the number at the end of its name if possible, else the lowest left."""
+    """Gives each pod one of the free ranks: the number at the end of its name if it is free, else the lowest one
+    left."""
     left = dict.fromkeys(free)
     later: list[PodInfo] = []
     for pod in pods:
@@ -171,9 +177,9 @@ def _deal(pods: Iterable[PodInfo], free: list[int], ranks: dict[str, int]) -> No
 
 
 def missing_ranks(gang: Gang, missing: int) -> tuple[int, ...]:
-    """Returns the lowest ranks that no live or Succeeded member has, as many as are missing.
+    """Returns the `missing` lowest ranks that no live or Succeeded member has.
 
-    A member has its rank annotation, else its index. Empty if no live member has either.
+    The rank of a member is its rank annotation, else its index. Empty if no live member has a rank or an index.
     """
     ended = [pod for pod in gang.pods if gang.is_success(pod)]
     taken = {rank for pod in (*gang.bound, *ended) if (rank := _rank_or_index(pod)) is not None}
@@ -183,6 +189,6 @@ def missing_ranks(gang: Gang, missing: int) -> tuple[int, ...]:
 
 
 def _rank_or_index(pod: PodInfo) -> int | None:
-    """Returns the rank of a member, else its index; None without either."""
+    """Returns the rank of a member, else its index; None if it has neither."""
     rank = written_rank(pod)
     return pod.index if rank is None else rank

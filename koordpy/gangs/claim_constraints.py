@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of node capacity for members of a gang with unbound PersistentVolumeClaims that compete for volumes of the
-same node. For columns see `member_constraints.py`.
+"""Limits members of a gang by their unbound PersistentVolumeClaims, which compete for existing volumes of a node.
 
-Volumes. Claims of one storage class compete for volumes that only one node reaches, such as local disks. Assumption:
-the volumes that fit a larger claim are the largest ones of those that fit a smaller claim. Then all claims on a node
-find volumes if and only if this holds for each size: the number of claims of at least this size is at most the number
-of volumes that fit such a claim (Hall's condition for nested sets). Taking the smallest fitting volume for each claim,
-in any order, finds an assignment. So each size becomes a column. The caller refuses other cases.
+Such claims compete for volumes that only one node can use, such as local disks. The limits are columns of node capacity
+(`member_constraints.py`), one column per storage class and claim size. They are exact under one assumption: the volumes
+that fit a larger claim are the largest of the volumes that fit a smaller claim. Then all claims on a node find volumes
+if and only if, for each size, there are at most as many claims of at least this size as volumes that fit such a claim
+(Hall's condition for nested sets). An assignment is found by taking the smallest fitting volume for each claim, in any
+order. If the assumption is not true for a class, its name is returned, and the caller refuses its pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ Column = tuple[Ints, dict[bytes, int]]
 
 @dataclass(frozen=True)
 class ClaimConstraints:
-    """Result for volumes. columns: of all classes that columns can express; unknown: names of the other classes."""
+    """The limits. columns: columns of all classes for which they are exact. unknown: names of all other classes."""
 
     columns: tuple[Column, ...]
     unknown: frozenset[str]
@@ -37,8 +37,8 @@ class ClaimConstraints:
 def volumes_among(
     kinds: Mapping[bytes, PodInfo], draft: Draft, table: DomainTable, classes: Iterable[str]
 ) -> ClaimConstraints:
-    """Returns the constraints between the open claims of storage classes. kinds: shape -> pod, and no two pods share a
-    claim; table: domains by node label; classes: names of the storage classes."""
+    """Returns the constraints between the open claims of some storage classes. kinds: shape -> one of its pods; no two
+    pods may share a claim. table: domains by node label. classes: names of the storage classes."""
     objects = draft.snapshot.storage
     reach = VolumeReach(draft.snapshot.nodes, table)
     wanted: dict[str, list[tuple[bytes, OpenClaim]]] = {name: [] for name in classes}
@@ -62,21 +62,21 @@ def _columns(
 ) -> list[Column] | None:
     """Returns the columns of one class; None if its volumes and claims do not meet the assumption in the module
     docstring. claims: (shape, open claim) of all members."""
-    # candidates are sorted by size: a larger claim must have the end of the list of a smaller claim
+    # candidates are sorted by size: those of a larger claim must be the end of the list of a smaller claim
     sets = sorted({claim.candidates for _, claim in claims}, key=len)
     if any(smaller != larger[len(larger) - len(smaller) :] for smaller, larger in pairwise(sets)):
         return None
-    # volume -> [nodes] True if the node reaches it; a volume of several nodes would be counted on each
+    # volume -> [nodes] True if the node can use it; a volume that several nodes can use would be counted on each
     near = {name: reach.of(objects.volumes[name]) for name in sets[-1]}
     if any(int(nodes.sum()) > 1 for nodes in near.values()):
         return None
-    # [nodes] where a new volume can be provisioned for all claims, and for some claim
+    # [nodes] True if new volumes can be provisioned for all claims; True if for at least one claim
     everywhere = np.logical_and.reduce([claim.made for _, claim in claims])
     somewhere = np.logical_or.reduce([claim.made for _, claim in claims])
     counts = [np.zeros(len(everywhere), dtype=np.int64) + sum(near[name] for name in names) for names in sets]
     mixed = somewhere & ~everywhere
     if bool((mixed & (counts[-1] > 0)).any()):
-        return None  # a claim with a choice might use the volume of a claim without one
+        return None  # a claim that could get a new volume might use up a volume that another claim needs
     columns: list[Column] = []
     for names, count in zip(sets, counts, strict=True):
         asks: dict[bytes, int] = {}

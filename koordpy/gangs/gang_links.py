@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links between gangs by their `groups` annotations: linked gangs are one GangGroup, so they start together or not at
-all.
+"""Finds the links between gangs in their `groups` annotations. Linked gangs are one GangGroup, which starts as a whole.
 
-A link inside a namespace is valid from either side (gang-network.md 2.2). A link to another namespace is valid only if
-both gangs name each other; otherwise a tenant could block, or join, gangs of another tenant.
+Within a namespace, it is enough that one of two gangs names the other (gang-network.md 2.2). A link to another
+namespace is valid only if both gangs name each other; otherwise a tenant could block, or join, gangs of another tenant.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +13,7 @@ from koordpy.api import keys
 from koordpy.api.natural_order import natural_key
 from koordpy.pods.gang_refs import GangRef
 
-# warnings on the gang that names another gang, and on the gang that is named
+# warnings about invalid links: for the gang that names another gang, and for the named gang
 ONE_SIDED = f"annotation {keys.GANG_GROUPS}: gangs of other namespaces are linked only if they name this gang in theirs"
 NAMED_BY_OTHERS = (
     f"gangs of other namespaces name this gang in their annotation {keys.GANG_GROUPS}: they are linked only if this "
@@ -27,11 +26,12 @@ class Named(NamedTuple):
 
     every: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
-    """The named gangs of other namespaces."""
+    """The named gangs in other namespaces."""
 
     @classmethod
     def from_names(cls, namespace: str, names: Iterable[str]) -> "Named":
-        """Returns the gangs of a list. names: as users write them, without a namespace for the gang's own."""
+        """Returns the gangs of a list. names: as users write them: without a namespace if it is the gang's
+        namespace."""
         own = f"{namespace}/"
         every = tuple(dict.fromkeys(name if "/" in name else own + name for name in names))
         return cls(every, tuple(key for key in every if not key.startswith(own)))
@@ -42,21 +42,21 @@ class Links:
     """The links of a snapshot."""
 
     groups: Mapping[GangRef, tuple[GangRef, ...]]
-    """Gang -> the gangs of its GangGroup in natural order; only of linked gangs."""
+    """Gang -> the gangs of its GangGroup in natural order. A gang without links has no entry."""
     binding: Mapping[GangRef, tuple[str, ...]]
-    """Gang -> `namespace/name` of the gangs in its own annotation with which it must start, also of gangs that do not
-    exist. Links that are not valid are left out."""
+    """Gang -> `namespace/name` of the gangs in its annotation with which it must start, including gangs that do not
+    exist, without invalid links."""
     doubts: Mapping[GangRef, tuple[str, ...]] = field(default_factory=dict)
-    """Gang -> warnings about its links that are not valid."""
+    """Gang -> warnings about its invalid links."""
 
 
 def links_of(linkers: Iterable[GangRef], named: Callable[[GangRef], Named], there: Mapping[str, GangRef]) -> Links:
-    """Returns the links of a snapshot. linkers: gangs that name other gangs; named: returns the gangs that a gang
-    names; there: key -> existing gang.
+    """Returns the links of a snapshot. linkers: gangs that name other gangs. named: returns the gangs that a gang
+    names. there: key -> existing gang.
 
-    Union-find with path halving; all names of a gang are joined at once. Cost: near-linear in the number of names.
+    The algorithm is union-find with path halving. Its cost is nearly linear in the number of names.
     """
-    up: dict[str, str] = {}  # key -> key nearer to the root of its set; a root refers to itself
+    up: dict[str, str] = {}  # union-find: key -> key nearer to the root of its set; a root refers to itself
     refs: dict[str, GangRef] = {}
 
     def top(key: str) -> str:
@@ -70,7 +70,7 @@ def links_of(linkers: Iterable[GangRef], named: Callable[[GangRef], Named], ther
     answers: dict[GangRef, frozenset[str]] = {}  # gang of another namespace -> keys that it names
     for ref in linkers:
         held, elsewhere = named(ref)
-        # links to other namespaces that the other gang does not confirm
+        # links to gangs in other namespaces that do not name this gang
         one_sided = set()
         for key in elsewhere:
             other = there.get(key)
@@ -84,7 +84,7 @@ def links_of(linkers: Iterable[GangRef], named: Callable[[GangRef], Named], ther
         if one_sided:
             held = tuple(key for key in held if key not in one_sided)
         binding[ref] = held
-        # a gang of another source may have this key, and then the key means that gang
+        # if a gang of another source also has this key, the key means that gang, and the id is used here
         me = ref.key if there.get(ref.key) == ref else ref.id
         refs[me] = ref
         ends = {me, *(there.keys() & held)}

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the settings of a gang: minMember, network locality, linked gangs, waiting time. The result is a `Gang`.
 
-A gang has one source of settings: a PodGroup, an upstream PodGroup (scheduling.k8s.io), the labels or annotations of
-its oldest pod, or a workload such as a Job (`WorkloadGang`). `read_gang` chooses by the source. An unreadable setting
+A gang has one source of settings (`GangRef.source`): a PodGroup, an upstream PodGroup (scheduling.k8s.io), the labels
+or annotations of its oldest pod, or a workload such as a Job (`WorkloadGang`). `read_gang` reads it. An invalid setting
 becomes `Gang.fault`, which blocks the gang; a setting without effect becomes a warning. `with_default` applies the
-defaults of the configuration last.
-Source: gang-network.md sections 2 and 4.
+defaults of the configuration afterwards. Source: gang-network.md sections 2 and 4.
 """
 
 from collections.abc import Sequence
@@ -40,8 +39,8 @@ from koordpy.workloads.workload_model import SharedDomain
 
 @once
 def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, Named, float | None, str]:
-    """Returns (topology wish, linked gangs, waiting-time, fault text) from an object's annotations. waiting-time: in
-    seconds, None if absent; fault text: empty for none."""
+    """Returns (requested locality, linked gangs, waiting-time, fault) from an object's annotations. waiting-time: in
+    seconds, None if absent. fault: text about an invalid annotation; empty without one."""
     notes = meta.annotations
     wish, fault = TopologyWish(), ""
     links = Named()
@@ -73,8 +72,8 @@ def _parse_links(text: str, namespace: str) -> Named:
 
 
 def _waiting_seconds(text: str | None) -> float | None:
-    """Returns waiting-time in seconds; None if absent. An invalid, zero or negative value is read as the default
-    (2.9)."""
+    """Returns waiting-time in seconds; None if absent. An invalid, zero or negative value means the default
+    (gang-network.md 2.9)."""
     if text is None:
         return None
     try:
@@ -85,8 +84,8 @@ def _waiting_seconds(text: str | None) -> float | None:
 
 
 def _warnings(ref: GangRef, meta: ObjectMeta, wish: TopologyWish) -> tuple[str, ...]:
-    """Returns warnings about settings without effect, or with another effect than their author may expect."""
-    if ref.source is GangSource.NAMED:  # other keys and values of its pods are checked pod by pod
+    """Returns warnings about settings that have no effect, or an effect that users may not expect."""
+    if ref.source is GangSource.NAMED:  # all other labels and annotations of its pods are checked for each pod
         odd = tuple(odd_values(OF_GANGS, meta.labels, meta.annotations))
     else:
         odd = odd_settings(Holder.GROUP, meta)
@@ -107,8 +106,8 @@ def links_named(snapshot: Snapshot, ref: GangRef) -> Named:
 
 
 def settings_of(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
-    """Returns the metadata of the object that has a gang's settings: PodGroup, workload or oldest pod. None if the
-    PodGroup does not exist, or the gang has no pods."""
+    """Returns the metadata of the object with a gang's settings: PodGroup, workload or oldest pod. None if this object
+    does not exist."""
     if ref.source is GangSource.GROUP:
         group = snapshot.pod_groups.get(ref.key)
         return group.metadata if group is not None else None
@@ -122,8 +121,8 @@ def settings_of(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
 
 
 class DerivedGang(Gang):
-    """A gang that is derived from a workload. Pods that are being deleted are no members, and Succeeded pods are no
-    longer wanted (workloads.md 5.4)."""
+    """A gang that is derived from a workload. Pods that are being deleted are not members, and the minimum does not
+    include Succeeded pods (workloads.md 5.4)."""
 
     @cached_property
     def members(self) -> tuple[PodInfo, ...]:
@@ -132,13 +131,13 @@ class DerivedGang(Gang):
 
     @cached_property
     def ended(self) -> tuple[EndedMember, ...]:
-        """Always empty: the minimum of a derived gang no longer includes Succeeded pods, so they must not count."""
+        """Always empty: Succeeded pods must not count, because the minimum of a derived gang does not include them."""
         return ()
 
 
 def _layer_of(domain: SharedDomain, layers: Layers) -> str:
-    """Returns the name of the layer of a shared domain; empty if the tree has no such layer. Tier n of Volcano is the
-    layer that was read from HyperNodes of that tier, else the n-th layer above the nodes."""
+    """Returns the name of the layer of a shared domain; empty if the tree has no such layer. For a tier n of Volcano it
+    is the layer of the HyperNodes with this tier, or without HyperNodes the n-th layer above the nodes."""
     if domain.layer:
         return domain.layer
     if domain.label:
@@ -169,7 +168,8 @@ def _annotated(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta, kind: type[Ga
 
 
 def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: WorkloadGang) -> Gang:
-    """Returns a gang that is derived from a workload: settings of its annotations, domains of its manifest."""
+    """Returns a gang that is derived from a workload, with the settings in its annotations and the required domains in
+    its manifest."""
     notes = derived.meta.annotations
     said = _annotated(snapshot, ref, derived.meta, DerivedGang if derived.by_workload else Gang)
     wish = with_device_rules(said.wish, notes.get, snapshot)
@@ -178,11 +178,11 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: WorkloadGang) -> Ga
         *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts),
         *derived.doubts,
     ]
-    rules: list[GatherRule] = []  # locality of the whole gang
-    parted: list[SharedDomain] = []  # domains of parts of the gang
-    hard: list[str] = []  # node labels of which the whole gang shares one value
+    rules: list[GatherRule] = []  # rules for the whole gang
+    parted: list[SharedDomain] = []  # required domains of parts of the gang
+    hard: list[str] = []  # node labels that must have one value for the whole gang
     wrong, layers = "", snapshot.tree.layers
-    # domains of the manifest apply only if no annotation sets the locality
+    # required domains in the manifest apply only if no annotation sets the locality
     for one in () if said.has_wish else derived.domains:
         layer, of_part = _layer_of(one, layers), "subGroupPolicy: " if one.part else ""
         if one.part:
@@ -223,8 +223,8 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: WorkloadGang) -> Ga
 
 
 def read_from(snapshot: Snapshot, ref: GangRef) -> tuple[object, ...]:
-    """Returns all objects of the snapshot that `read_gang` reads. If two snapshots have identical ones, `read_gang`
-    returns equal gangs for both; `GangCache` relies on it."""
+    """Returns all objects of the snapshot that `read_gang` reads. If they are identical in two snapshots, `read_gang`
+    returns equal gangs; `GangCache` relies on this."""
     return (
         snapshot.workload_gangs.get(ref),
         snapshot.members.get(ref),
@@ -238,8 +238,8 @@ def read_from(snapshot: Snapshot, ref: GangRef) -> tuple[object, ...]:
 
 
 def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
-    """Returns a gang of the snapshot with all settings. Topology keys and disruption mode of a PodGroup that a
-    controller made by default are added, else those of the Job's spec.scheduling (workloads.md 2)."""
+    """Returns a gang of the snapshot with all settings. Topology keys and disruption mode are added from a PodGroup
+    that a controller created by default, or else from the Job's spec.scheduling (workloads.md 2)."""
     gang, groups = _read_own(snapshot, ref), snapshot.made_groups.get(ref, ())
     hard, one_victim = gang.hard_keys, gang.one_victim
     if groups:
@@ -255,13 +255,13 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
 
 
 def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
-    """Returns a gang without the settings of a PodGroup that a controller created by default, and without those of its
-    Job's spec.scheduling (workloads.md 2)."""
+    """Returns a gang as `read_gang` does, without the settings of a PodGroup that was created by default, and without
+    those of the Job's spec.scheduling."""
     if (derived := snapshot.workload_gangs.get(ref)) is not None:
         return _derived_gang(snapshot, ref, derived)
     pods = snapshot.members.get(ref, ())
     min_member, exists, fault = 0, True, ""
-    timeout = 0  # scheduleTimeoutSeconds of a PodGroup; 0 for none
+    timeout = 0  # scheduleTimeoutSeconds of a PodGroup; 0 if absent
     hard: tuple[str, ...] = ()
     resources: Amounts = {}
     one_victim = False
@@ -328,7 +328,8 @@ def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
 
 
 def _unsupported(spec: UpstreamPodGroupSpec, pods: Sequence[PodInfo]) -> str:
-    """Returns the unsupported field of an upstream PodGroup that blocks its pods; empty for none (kube-parity.md 6)."""
+    """Returns the first unsupported field of an upstream PodGroup, which blocks its pods (kube-parity.md 6); else
+    empty."""
     if spec.parent_composite_pod_group_name:
         return "spec.parentCompositePodGroupName"
     differs = any(pod.pending and preemption_policy(pod.pod) != spec.preemption_policy for pod in pods)
@@ -336,8 +337,8 @@ def _unsupported(spec: UpstreamPodGroupSpec, pods: Sequence[PodInfo]) -> str:
 
 
 def with_default(gangs: tuple[Gang, ...], config: Gangs, layers: Layers) -> tuple[Gang, ...]:
-    """Returns the gangs of a GangGroup, with the configured gather rules if no gang sets its locality. A configured
-    rule with a layer that the tree lacks is ignored, because a default must not block a gang."""
+    """Returns the gangs of a GangGroup. If none of them has a setting of locality, they get the configured gather
+    rules. A configured rule is ignored if the tree lacks its layer, because a default must not block a gang."""
     if any(gang.has_wish for gang in gangs):
         return gangs
     rules = [[rule for _, rule in config.gather(gang.ref.namespace)] for gang in gangs]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Gang`: pods that start together or not at all, with the settings from a PodGroup, a workload or the oldest pod.
+"""Defines `Gang`: pods that start together or not at all, with settings from a PodGroup, a workload or the oldest pod.
 
-`gang_reading.py` creates a `Gang` for a snapshot. This module has the data, the names of a gang in messages and the
-texts of its gates. It reads no annotations, except in `with_device_rules` and `is_labelled`.
+`gang_reading.py` reads the settings and creates the `Gang`. This module has the data, the names of a gang in messages,
+and the texts of its gates.
 
 Source: gang-network.md 2.1, 2.4, 2.9 and 4.
 """
@@ -28,67 +28,67 @@ DEFAULT_WAITING_SECONDS = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Gang(Members):
-    """A gang with its pods and settings. Sections in parentheses are of gang-network.md 2 and 4."""
+    """A gang with its pods and settings. Numbers in parentheses are sections of docs/rules/gang-network.md."""
 
     ref: GangRef
     """Name, namespace and source of the gang."""
     exists: bool = True
     """False if pods name a PodGroup that does not exist."""
     min_member: int = 0
-    """Number of members that must start together; 0 if any number may start."""
+    """minMember: number of members that must start together; 0 if any number may start."""
     match_policy: str = ""
     """Which members count for minMember (2.4): `only-waiting`, `waiting-and-running`, or any other text for
     once-satisfied."""
     strict: bool = True
-    """False if annotation `mode` is NonStrict: below its minimum, the gang is never evicted as stale."""
+    """False if the annotation `mode` is NonStrict: then the gang is never evicted as stale."""
     waiting_seconds: float = DEFAULT_WAITING_SECONDS
-    """Seconds in which the Bindings of one plan must end, and after which a gang that never fitted reports a timeout
-    (2.9)."""
+    """Waiting time in seconds (2.9): time limit for the Bindings of a plan, and time after which a gang that never
+    fitted reports a timeout."""
     links: tuple[str, ...] = ()
-    """`namespace/name` of the gangs in its `groups` annotation, also of links that are not valid (`gang_links.py`)."""
+    """`namespace/name` of the gangs in its `groups` annotation, including invalid links (`gang_links.py`)."""
     wish: TopologyWish = field(default_factory=TopologyWish)
     """The network locality that the gang requests; without gather rules if it requests none."""
     has_wish: bool = False
-    """True if the gang has a setting of network locality, also one that requests none. False: a configured default may
-    apply."""
+    """True if the gang has a setting of network locality, even one that requests none. If False, a configured default
+    may apply."""
     hard_keys: tuple[str, ...] = ()
-    """Node labels of upstream topology constraints: all members share one value of each."""
+    """Node labels of upstream topology constraints. For each, all members must be on nodes with the same value."""
     min_resources: Amounts = field(default_factory=dict)
-    """minResources: amounts that must be free before any member starts; empty for none."""
+    """minResources: amounts that must be free before any member starts; empty if not set."""
     fault: str = ""
-    """Text of an unreadable setting, as in gang-network.md 2.3, without the gang's name; empty for none."""
+    """Text about an invalid setting (2.3), without the gang's name; empty if all settings are valid."""
     shared_domains: tuple[SharedDomain, ...] = ()
-    """Domains that a part of its pods shares (`gathered_parts.py`), with the name of the layer filled in."""
+    """Domains that a part of the gang's pods must share (`gathered_parts.py`), each with the name of its layer."""
     one_victim: bool = False
-    """True if upstream's disruptionMode requires that all members are evicted together."""
+    """True if the disruptionMode of an upstream PodGroup requires that all members are evicted together."""
     unsupported_field: str = ""
-    """Field of an upstream PodGroup that is not supported: no pending pod of the gang is placed. Empty for none."""
+    """Unsupported field of the upstream PodGroup, because of which no pending pod of the gang is placed; else empty."""
     stale_minimum: int = 0
-    """Pending members that must start together, because fewer would be evicted as stale (`stale_grace.py`)."""
+    """Number of pending members that must start together, because with fewer the gang would be evicted as stale
+    (`stale_grace.py`); 0 without such a limit."""
     announced_members: int | None = None
-    """Number of members that its owner announces, used in messages only; None if not announced."""
+    """Total number of members that its owner has announced, for messages only; None if not announced."""
     doubts: tuple[str, ...] = ()
-    """Warnings about settings that are unreadable and have no effect."""
+    """Warnings about invalid settings that have no effect."""
     workload_gang: WorkloadGang | None = None
     """The data from the workload or labels that the gang was derived from; None if a pod or a PodGroup names the
     gang."""
     later: str = ""
-    """Reason why missing members may be created later, used in messages only; empty for none."""
+    """Reason why missing members may be created later, for messages only; empty if there is none."""
 
     @property
     def has_parts(self) -> bool:
-        """True if some of its pods must share a domain of their part (`gathered_parts.py`)."""
+        """True if a part of the gang's pods must share a domain (`gathered_parts.py`)."""
         return bool(self.shared_domains) or any(rule.scope != "group" for rule in self.wish.gather)
 
     @property
     def by_workload(self) -> bool:
-        """True if the size of the gang follows the number of pods that a controller keeps alive."""
+        """True if the size of the gang is the number of pods that a controller keeps running."""
         return self.workload_gang is not None and self.workload_gang.by_workload
 
     @property
     def had_success(self) -> bool:
-        """True if a pod of its run has Succeeded, even if its size no longer includes it; always False without a
-        workload."""
+        """True if a pod of the workload's current run has Succeeded. Always False without a workload."""
         return self.workload_gang is not None and self.workload_gang.succeeded
 
     @property
@@ -108,8 +108,8 @@ class Gang(Members):
 
     @property
     def has_object(self) -> bool:
-        """True if the gang belongs to a PodGroup, even a missing one; otherwise its oldest pod or its workload has its
-        settings."""
+        """True if a PodGroup has the gang's settings, even if it does not exist. False if its oldest pod or its
+        workload has them."""
         return self.ref.source in (GangSource.GROUP, GangSource.UPSTREAM)
 
     @property
@@ -127,20 +127,21 @@ class Gang(Members):
         return oldest_pod(self.pods)
 
     def waits_for_members(self, have: int) -> str:
-        """Returns the text of the gate for too few members (2.3). have: number of members that exist or Succeeded."""
+        """Returns the text of the gate for too few members (2.3). have: number of members that exist or have
+        Succeeded."""
         text = f"gang {self.key}: waiting for members, {have} of minMember"
         expected = f", {self.announced_members} are expected" if self.announced_members is not None else ""
         return f"{text} {self.min_member} exist{expected}{self.later}"
 
     def waits_for_pending(self) -> str:
-        """Returns the text of the gate if match-policy only-waiting requires more pending members."""
+        """Returns the text of the gate for match-policy `only-waiting` with too few pending members."""
         text = f"gang {self.key}: waiting for members, {len(self.pending) + self.done} of minMember"
         return f"{text} {self.min_member} wait or have Succeeded (only-waiting)"
 
 
 def origin_of(ref: GangRef, derived: WorkloadGang | None, pods: Sequence[PodInfo]) -> str:
-    """Returns why pods are a gang (workloads.md 10.5). derived: the derived gang; None if a pod or object names the
-    gang."""
+    """Returns a text on why pods are a gang (workloads.md 10.5). derived: the derived gang; None if a pod or a PodGroup
+    names the gang."""
     if derived is not None:
         return derived.origin
     if ref.source is GangSource.NAMED and pods:
@@ -158,17 +159,17 @@ def names_of(derived: WorkloadGang | None) -> dict[str, str] | None:
 
 
 def with_device_rules(wish: TopologyWish, said: Callable[[str], str | None], snapshot: Snapshot) -> TopologyWish:
-    """Returns a wish with the gather rules from annotations of device families added, such as NPU super nodes. said:
-    returns the value of an annotation, None if absent."""
+    """Returns a requested locality together with gather rules from annotations of device families, such as for NPU
+    super nodes. said: returns the value of an annotation; None if it is absent."""
     rules = snapshot.readers.gather_rules(said, snapshot.tree.layers)
     return replace(wish, gather=(*wish.gather, *rules)) if rules else wish
 
 
 def oldest_pod(pods: Sequence[PodInfo]) -> PodInfo:
-    """Returns the oldest pod; of equal ages the first by natural name. pods: at least one."""
+    """Returns the oldest pod; of several equally old pods the first in natural order of names. pods: at least one."""
     return min(pods, key=lambda pod: (pod.created, natural_key(pod.name)))
 
 
 def is_labelled(meta: ObjectMeta) -> bool:
-    """Returns whether a pod names its gang by labels, which precede annotations."""
+    """Returns True if a pod names its gang in labels, which have precedence over annotations."""
     return bool(meta.labels.get(keys.LABEL_GANG_NAME)) and keys.LABEL_GANG_MIN in meta.labels

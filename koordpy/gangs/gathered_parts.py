@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a unit that must each be placed in one network domain, such as each replica of a model below one switch.
+"""Lists the parts of a unit that must each be placed in one network domain, such as each replica below one switch.
 
 A part is a gang, a replica, or a set of pods that a manifest names (`Gang.shared_domains`). A replica is a set of pods
-that a controller creates and restarts together, such as one group of a LeaderWorkerSet. Two pods are of one replica if
-they have equal values of the first labels in `REPLICA_LABELS` that the pod has. Source: gang-network.md 4 (scope).
+that a controller creates and restarts together, such as one group of a LeaderWorkerSet. Two pods belong to one replica
+if they have equal values for the first set of `REPLICA_LABELS` of which they have all labels.
+Source: gang-network.md 4 (scope).
 """
 
 from collections.abc import Hashable, Iterator
@@ -30,18 +31,18 @@ labels of a set belongs to a replica."""
 
 @dataclass(frozen=True, slots=True)
 class GatheredPart:
-    """Members, including bound ones, that share one domain of a layer, or one value of a node label."""
+    """Members, including bound ones, that must share one domain of a layer, or one value of a node label."""
 
     scope: str
-    """Kind of part: `gang` or `replica` of a gather rule, `podgroup` of Grove, `subgroup` of Volcano."""
+    """Kind of part: `gang` or `replica` (scope of a gather rule), `podgroup` (of Grove), `subgroup` (of Volcano)."""
     members: tuple[PodInfo, ...]
     level: int = 0
-    """Index of the layer in the tree, 0 for the cluster; not used if `label` is set."""
+    """Level of the layer in the tree; 0 is the cluster. Ignored if `label` is set."""
     label: str = ""
-    """Node label; empty if the domain is one of a layer."""
+    """Key of the node label; empty if the part must share a domain of a layer."""
 
     def domains(self, snapshot: Snapshot) -> Ints:
-        """Returns [nodes], the number of each node's domain; -1 without the label."""
+        """Returns [nodes] the index of each node's domain; -1 for nodes without the label."""
         if not self.label:
             return np.asarray(snapshot.tree.domain_of[self.level], dtype=np.int64)
         values: dict[str, int] = {"": -1}
@@ -50,14 +51,14 @@ class GatheredPart:
 
 
 def replica_of(pod: PodInfo) -> Hashable:
-    """Returns a key that is equal for pods of one replica; None for a pod of none."""
+    """Returns a key that is equal for pods of one replica; None for a pod that belongs to no replica."""
     labels = pod.pod.metadata.labels
     own = next((own for own in REPLICA_LABELS if all(key in labels for key in own)), None)
     return (pod.namespace, *(labels[key] for key in own)) if own is not None else None
 
 
 def has_parts(unit: Unit) -> bool:
-    """Returns whether a part of any gang of the unit must share a domain."""
+    """Returns True if a gang of the unit has parts that must each share a domain."""
     return any(gang.has_parts for gang in unit.gangs)
 
 
@@ -75,9 +76,9 @@ def without_parts(unit: Unit) -> Unit:
 
 
 def parts_of(unit: Unit, layers: Layers) -> Iterator[GatheredPart]:
-    """Yields the parts of all rules. A rule with a layer that the tree lacks yields no part, because a gate blocks its
-    gang (`unit_gates.py`)."""
-    # gather rules with a scope; a pod of no replica is in the part of its whole gang
+    """Yields the parts of all rules. A rule for a layer that the tree lacks is skipped: a gate blocks its gang
+    (`unit_gates.py`)."""
+    # gather rules with a scope; pods that belong to no replica form one part per gang
     rules = {
         (rule.layer, rule.scope): None for gang in unit.gangs for rule in gang.wish.gather if rule.scope != "group"
     }
@@ -92,7 +93,7 @@ def parts_of(unit: Unit, layers: Layers) -> Iterator[GatheredPart]:
         level = layers.level(layer)
         if level:
             yield from (GatheredPart(scope, tuple(pods), level) for pods in found.values())
-    # parts that manifests name: (node label, layer, name of the part) -> members, also of several gangs
+    # parts that manifests name: (node label, layer, name of the part) -> members, which may be of several gangs
     named: dict[tuple[str, str, str], list[PodInfo]] = {}
     for gang in unit.gangs:
         for one in gang.shared_domains:

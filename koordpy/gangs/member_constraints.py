@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Constraints between the pending members of one unit, such as two members with the same host port.
 
-kube-scheduler places pods one by one, so its filters see earlier pods. A plan places all members of a gang at once, as
-numbers of pods on nodes. So a constraint between two members (host ports, volumes, devices, affinity, anti-affinity,
-topology spread) takes one of three forms (gang-network.md 5):
+kube-scheduler places pods one by one, so its filters see earlier pods. koordpy places all members of a gang at once:
+it chooses the number of pods on each node. So a constraint between two members (host ports, volumes, devices, affinity,
+anti-affinity, topology spread) is expressed in one of three forms (gang-network.md 5):
 
-- A column: an extra resource with a capacity on each node, of which pods of some shapes take an amount. A host port is
-  a resource of which each node has 1. For required anti-affinity on single nodes, a pod with the term takes the whole
-  resource, and each pod that the term matches takes 1.
-- An interaction (`placement.member_interactions`), which solvers and the check of a placement know: affinity,
-  anti-affinity on larger domains, topology spread.
-- A refusal of the shape, if neither form is exact.
+- A column: an extra resource with a capacity on each node, of which pods of some shapes request an amount. For example,
+  a host port is a resource of which each node has 1. For required anti-affinity on single nodes, a pod with the term
+  requests the whole resource, and each pod that the term matches requests 1.
+- An interaction (`placement/member_interactions.py`), a rule between shapes that all placement methods support:
+  affinity, anti-affinity on larger domains, topology spread.
+- A refusal of the shape, if neither a column nor an interaction is exact.
 """
 
 from collections import Counter
@@ -46,18 +46,18 @@ from koordpy.pods.pod_ties import ANY_ADDRESS, Terms
 from koordpy.pods.volume_book import CsiVolume, Disk, VolumeObjects
 
 Ask = tuple[int, int]
-"""(column of `MemberConstraints.capacity`, amount that one pod of the shape takes)."""
+"""(column of `MemberConstraints.capacity`, amount that one pod of a shape requests)."""
 
 
 @dataclass(frozen=True, eq=False)
 class MemberConstraints:
     """Constraints between the pending members of a unit.
 
-    capacity: [nodes, k] capacity of resources that exist only for this gang; asks: shape -> (column of `capacity`,
-    amount); refusals: shape -> why no plan can place it together with the other members; shapes: shapes of the pending
-    members, which `ties` numbers by position; one_of: sets of shapes of which a plan places at most one pod;
-    among_members: shapes with required affinity that other members match; stocks: (capacity, shape -> amount) of
-    devices that any node may use; one_node: sets of shapes of which a plan places all pods on one node.
+    capacity: [nodes, k] capacity of the k columns. asks: shape -> requests of one pod. refusals: shape -> why no plan
+    can place it together with the other members. shapes: shapes of the pending members; `ties` refers to them by
+    position. one_of: sets of shapes of which a plan may place at most one pod in total. among_members: shapes with
+    required affinity to other members. stocks: (capacity, shape -> amount) of devices that any node may use. one_node:
+    sets of shapes of which a plan must place all pods on one node.
     """
 
     capacity: Ints
@@ -71,20 +71,20 @@ class MemberConstraints:
     one_node: tuple[tuple[bytes, ...], ...] = ()
 
     def interactions(self, numbers: Mapping[bytes, Sequence[int]]) -> tuple[Tie, ...]:
-        """Returns the interactions with shapes numbered by `numbers`.
+        """Returns the interactions between the shapes of a placement problem.
 
-        A shape without a number is left out of the plan.
+        numbers: pod shape -> its indices in the problem. Shapes without an index are left out.
         """
         new = {i: numbers.get(shape, ()) for i, shape in enumerate(self.shapes)} if self.ties else {}
         return tuple(tie for one in self.ties for tie in renumbered(one, new))
 
     def are_exclusive(self, shapes: Sequence[bytes]) -> bool:
-        """Returns True if no plan places pods of all these shapes together, because two share a claim for one pod."""
+        """Returns True if no plan places pods of all these shapes, because two share a ReadWriteOncePod claim."""
         return any(sum(shape in some for shape in shapes) > 1 for some in self.one_of)
 
     def replaced_plugins(self, shape: bytes) -> frozenset[str]:
-        """Returns the plugins with a verdict on one pod of the shape that an interaction replaces: such a verdict does
-        not know the other members, so it must be ignored."""
+        """Returns the plugins that interactions replace for the shape. The verdicts of these plugins on one pod must be
+        ignored, because they do not consider the other members."""
         out = set()
         for one in self.ties:
             owners = one.shapes if isinstance(one, LinkedAffinity) else (one.shape,)
@@ -93,8 +93,8 @@ class MemberConstraints:
         return frozenset(out)
 
     def replaced_plugins_with_victims(self, shape: bytes) -> frozenset[str]:
-        """Returns the plugins as `replaced_plugins` does, for a search with victims. Pod affinity is included only if
-        other members match it."""
+        """Returns the same as `replaced_plugins`, for a search with victims. Pod affinity is included only if other
+        members match it."""
         affinity = frozenset([LinkedAffinity.plugin])
         return self.replaced_plugins(shape) - affinity | (affinity if shape in self.among_members else frozenset())
 
@@ -112,15 +112,15 @@ class MemberConstraintReader:
         spread_defaults: SpreadDefaults | None,
         spare: int,
     ) -> None:
-        """pending: members without a node; table: domains by node label; spare: number of members that a plan may leave
-        out; limits: returns the limits by devices for (shape -> a pod, shape -> number of pods)."""
+        """pending: members without a node. table: domains by node label. spare: number of members that a plan may leave
+        out. limits: returns the limits by devices. Its arguments: shape -> a pod, shape -> number of pods."""
         self.draft, self.spare, self._device_limits = draft, spare, limits
         self.spread_defaults = spread_defaults
         self.snapshot = draft.snapshot
         self.table = table
         self.number = Counter(pod.shape for pod in pending)
         self.most = self.number.total() + min(int(self.snapshot.allocatable[:, 0].max(initial=0)), NODE_PODS)
-        """Capacity of a column that must not limit the number of pods: above the number of pods on any node."""
+        """Capacity for nodes on which a column must not limit the number of pods: above the pods on any node."""
         self.kinds = {pod.shape: pod for pod in reversed(pending)}  # shape -> its first pod
         self.columns: list[Ints] = []  # each [nodes], capacity
         self.asks: dict[bytes, list[Ask]] = {}
@@ -132,10 +132,10 @@ class MemberConstraintReader:
         self.one_node: list[tuple[bytes, ...]] = []
         self.among_members: frozenset[bytes] = frozenset()
         self._anti_affinity_columns: dict[tuple[bytes, frozenset[bytes]], int] = {}
-        """(nodes with the label, matched shapes) of an anti-affinity term -> its column."""
+        """Anti-affinity term, as (nodes with its label, matched shapes) -> its column."""
 
     def read(self) -> MemberConstraints:
-        """Returns the constraints of all kinds; empty ones for a single pending pod."""
+        """Returns the constraints of all kinds; without any constraint for a single pending pod."""
         if self.number.total() > 1:
             self._ports()
             if any(pod.ties.volumes for pod in self.kinds.values()):
@@ -168,13 +168,13 @@ class MemberConstraintReader:
         self.refusals.setdefault(shape, Refusal(plugin, Code.UNRESOLVABLE, (reason,)))
 
     def _column(self, room: Ints, asks: Mapping[bytes, int]) -> None:
-        """Adds a column. room: [nodes] capacity; asks: shape -> amount that one pod takes."""
+        """Adds a column. room: [nodes] capacity. asks: shape -> amount that one pod requests."""
         for shape, amount in asks.items():
             self.asks.setdefault(shape, []).append((len(self.columns), amount))
         self.columns.append(room)
 
     def _ports(self) -> None:
-        """Adds a column for each address of a port; a pod with the wildcard address uses all columns of the port."""
+        """Adds one column per host port and address. A pod with the wildcard address uses all columns of the port."""
         wanted: dict[tuple[str, int], dict[str, set[bytes]]] = {}
         for shape, pod in self.kinds.items():
             for port in pod.ties.ports:
@@ -205,14 +205,14 @@ class MemberConstraintReader:
         return tuple(sorted(self.position[shape] for shape in shapes))
 
     def _other_members(self, shape: bytes, meant: Sequence[bytes]) -> int:
-        """Returns how many other members a pod of `shape` finds in the shapes `meant`."""
+        """Returns the number of members with a shape in `meant`, without the pod of `shape` itself."""
         return sum(self.number[one] for one in meant) - (shape in meant)
 
     def _affinity(self) -> None:
-        """Adds the required affinity between members, in sets of linked shapes.
+        """Adds the required affinity between members, one set of linked shapes at a time.
 
-        The filters decide a set alone if existing pods match all its terms and no member outside the set does, because
-        then other members do not change the verdict. They also decide a pod without affinity to other members.
+        No interaction is needed if members do not change the filters' verdict: for a pod without affinity to other
+        members; and for a set if existing pods match all its terms, and no member outside the set does.
         """
         meant: dict[bytes, list[bytes]] = {}  # shape with required affinity -> shapes that match all its terms
         for shape, pod in self.kinds.items():
@@ -244,10 +244,10 @@ class MemberConstraintReader:
             if not self._other_members(shape, meant):
                 continue
             domains = self.table.of(term.topology_key)
-            whole = self.most  # capacity of a column on a labelled node, and the amount of a pod with the term
+            whole = self.most  # capacity of a column on a node with the label; request of a pod with the term
             if shape not in meant or not domains.one_node_each:
                 self.ties.append(AntiAffinity(self.position[shape], self._positions(meant), domains.of))
-                if shape in meant:  # a column too, as a tighter bound: at most one pod of the shape on a labelled node
+                if shape in meant:  # also a column, as a tighter bound: at most one such pod on a node with the label
                     self._column(np.where(domains.labelled, 1, whole).astype(np.int64), {shape: 1})
                 continue
             key = domains.labelled.tobytes(), frozenset(meant)
@@ -259,14 +259,14 @@ class MemberConstraintReader:
             self.asks[shape] = [(at, whole if at == column else amount) for at, amount in self.asks[shape]]
 
     def _disks(self) -> None:
-        """Adds a column for each inline disk that pods on a node cannot share: a writer takes all of it, readers share
-        it."""
+        """Adds a column for each inline disk that pods on a node cannot share: a pod that writes requests all of it, a
+        pod that only reads requests 1."""
         holders: dict[Disk, dict[bytes, bool]] = {}
         for shape, pod in self.kinds.items():
             for disk, read_only in pod_disks(pod):
                 others = holders.setdefault(disk, {})
                 others[shape] = others.get(shape, True) and read_only
-        whole = self.most  # capacity of a column, and the amount of a writer
+        whole = self.most  # capacity of a column; request of a pod that writes
         for shapes in holders.values():
             if all(shapes.values()) or sum(self.number[shape] for shape in shapes) < 2:
                 continue
@@ -276,8 +276,8 @@ class MemberConstraintReader:
     def _claims(self) -> None:
         """Handles claims that only one pod may use, and refuses shapes with unbound claims that conflict in a plan.
 
-        Unbound claims conflict if several members use one claim, or if several claims compete for the same volumes and
-        columns cannot express it.
+        Unbound claims conflict if several members use one claim, or if several claims compete for the same volumes in a
+        way that columns cannot express.
         """
         objects = self.snapshot.storage
         users: Counter[str] = Counter()  # claim -> number of members that use it
@@ -291,7 +291,7 @@ class MemberConstraintReader:
             if key in objects.claims and objects.is_delayed(objects.claims[key])
         }
         of_class = Counter(waiting.values())
-        # storage classes of which several claims compete for existing volumes
+        # storage classes with several claims that compete for existing volumes
         contested = {name for name, count in of_class.items() if count > 1 and name in objects.contested}
         if contested and all(users[key] == 1 for key in waiting):
             found = volumes_among(self.kinds, self.draft, self.table, sorted(contested))
@@ -321,9 +321,9 @@ class MemberConstraintReader:
             users[key] = 1
 
     def _limits(self) -> None:
-        """Adds a column for each CSI driver with a volume limit. If all shapes have the same volumes, no column is
-        needed, because the filter counts them. Otherwise shapes are refused if two pods share a volume, or a node has
-        it already, because a node counts a volume once and a column would count it twice."""
+        """Adds a column for each CSI driver with a volume limit. No column is needed if all shapes have the same
+        volumes, because the filter counts them. Otherwise shapes are refused if two pods share a volume, or if a node
+        has it already: the volume counts once on a node, but a column would count it twice."""
         objects = self.snapshot.storage
         if not objects.limits:
             return
@@ -340,7 +340,7 @@ class MemberConstraintReader:
             uses = Counter(
                 volume for shape, found in kinds.items() for volume in found for _ in range(self.number[shape])
             )
-            held = self._volumes_on_nodes(driver)  # node -> volumes that it has already
+            held = self._volumes_on_nodes(driver)  # node -> volumes that are on it already
             if max(uses.values()) > 1 or any(volume in there for there in held.values() for volume in uses):
                 for shape in kinds:
                     self._refuse(shape, "NodeVolumeLimits", "volumes of drivers with a limit")
@@ -369,7 +369,7 @@ class MemberConstraintReader:
         return out
 
     def _devices(self) -> None:
-        """Adds the limits of device families between members, such as of resource claims that are not allocated yet."""
+        """Adds the limits of device families between members, for example by resource claims that they share."""
         for found in self._device_limits(self.kinds, self.number):
             for room, asks in found.columns:
                 self._column(room, asks)
@@ -379,7 +379,7 @@ class MemberConstraintReader:
                 self.refusals.setdefault(shape, Refusal(found.plugin, Code.UNRESOLVABLE, (text,)))
 
     def _spread(self, shape: bytes, pod: PodInfo) -> None:
-        """Adds the required topology spread of a shape as interactions, if other members count for a constraint."""
+        """Adds the required topology spread of a shape as interactions, if a constraint counts other members."""
         given = constraints_of(pod, FILTERS, self.spread_defaults)
         if not given:
             return

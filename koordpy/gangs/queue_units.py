@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units: what the queue contains and a plan places as a whole. A unit is a plain pod, or all gangs of one GangGroup.
+"""Defines units, which the queue contains and a plan places as a whole: a plain pod, or all gangs of one GangGroup.
 
 `Groups` reads the gangs of a snapshot, joins linked gangs to GangGroups, and creates the units. The result depends only
-on the snapshot and the configuration. `GangCache` keeps gangs of earlier rounds, so that unchanged objects are not read
-again. Source: gang-network.md 2, and 4 for defaults.
+on the snapshot and the configuration. `GangCache` stores gangs of earlier rounds, so that unchanged objects are not
+read again. Numbers in parentheses are sections of docs/rules/gang-network.md.
 """
 
 from collections import Counter
@@ -37,13 +37,13 @@ class Unit:
     """A unit of the queue: a plain pod, or the gangs of a GangGroup."""
 
     id: str
-    """Key of a plain pod, or `gang:` or `gpus:` and names; unique in the queue."""
+    """Unique id in the queue: the key of a plain pod, or `gang:` or `gpus:` followed by names."""
     gangs: tuple[Gang, ...]
     plain: PodInfo | None = None  # the plain pod; None for gangs
 
     @cached_property
     def group_id(self) -> str:
-        """Names of its gangs in natural order joined by `,`; empty for a plain pod."""
+        """Names of the unit's gangs in natural order, joined by `,`; empty for a plain pod."""
         return ",".join(gang.key for gang in self.gangs)
 
     @property
@@ -63,7 +63,7 @@ class Unit:
 
     @property
     def is_gang(self) -> bool:
-        """True for a unit of gangs: neither a plain pod, nor a GPU group outside any gang."""
+        """True for a unit of gangs. False for a plain pod, and for pods of a GPU group that are in no gang."""
         return self.plain is None and not any(gang.ref.source is GangSource.GPUS for gang in self.gangs)
 
     @cached_property
@@ -82,7 +82,7 @@ class Unit:
 
     @cached_property
     def kinds(self) -> tuple[tuple[PodInfo, int], ...]:
-        """(a pod, number of pods) for each shape and owner of the pending members."""
+        """For each combination of shape and owner of the pending members: (one of the pods, number of pods)."""
         counts: Counter[tuple[bytes, Owner]] = Counter()
         first: dict[tuple[bytes, Owner], PodInfo] = {}
         for pod in self.pending:
@@ -93,12 +93,12 @@ class Unit:
 
     @cached_property
     def age(self) -> float:
-        """Creation time of its oldest member, in seconds since the epoch."""
+        """Creation time of its oldest member, in seconds since 1970."""
         return min(member.created for member in self.members)
 
     @cached_property
     def waits_since(self) -> float:
-        """Creation time of its oldest pending member, in seconds since the epoch."""
+        """Creation time of its oldest pending member, in seconds since 1970."""
         return min(member.created for member in self.pending)
 
     @cached_property
@@ -114,8 +114,8 @@ class Unit:
         return Unit(id=self.id, gangs=tuple(gangs))
 
     def with_bound(self, nodes: Mapping[str, str], gone: Collection[str] = ()) -> "Unit":
-        """Returns the unit with some pods bound (pod key -> node name) and others removed; a plain pod is returned
-        unchanged."""
+        """Returns the unit as if some pods were bound, and others removed. nodes: pod key -> node name. gone: keys of
+        removed pods. A plain pod is returned unchanged."""
         if self.plain is not None or not any(pod.key in nodes or pod.key in gone for pod in self.members):
             return self
 
@@ -127,8 +127,8 @@ class Unit:
         return self.with_changes(moved)
 
     def need(self, gang: Gang) -> int:
-        """Returns the number of pending members of a gang that one plan must place (2.4). The rule depends on
-        match-policy. Members that are being deleted do not count, because a recreated gang needs its whole minimum."""
+        """Returns the number of pending members of a gang that one plan must place (2.4), depending on match-policy.
+        Terminating members do not count, because a gang that is created again needs its whole minimum."""
         if gang.min_member < 1:
             return 0
         if gang.by_workload and not gang.match_policy:
@@ -145,8 +145,8 @@ class Unit:
         return len(gang.members) + ended
 
     def ranks(self) -> dict[str, int]:
-        """Returns pod key -> rank of each member (2.5): the position in `members`. While some roles of a workload are
-        not created yet, the rank is the pod's index instead, because pods of these roles get the ranks between."""
+        """Returns pod key -> rank of each member (2.5): the position in `members`. While pods of a workload's later
+        steps do not exist yet, the rank is the pod's index, because these pods will get ranks in between."""
         if (kept := kept_ranks(self.gangs, self.members)) is not None:
             return kept
         indexes = [pod.index for pod in self.members]
@@ -158,22 +158,22 @@ class Unit:
 
     @cached_property
     def _started(self) -> bool:
-        """True if a member of any gang is live or has Succeeded: the unit has started once."""
+        """True if a member of any gang is live or has Succeeded, so that the unit has started before."""
         return any(gang.live or gang.done or gang.had_success for gang in self.gangs)
 
     @cached_property
     def has_goal(self) -> bool:
-        """True if any gang gives the unit a gather goal (section 4)."""
+        """True if a gang of the unit has a gather goal (4)."""
         return any(gang.wish.has_goal or gang.hard_keys or gang.has_parts for gang in self.gangs)
 
     @cached_property
     def pipeline(self) -> int:
-        """Pipeline-parallel size of the first gang in natural order with a parallelModel; 1 if no gang has one."""
+        """Pipeline-parallel size of the first gang in natural order that has a parallelModel; 1 if none has one."""
         return next((gang.wish.pipeline for gang in self.gangs if gang.wish.has_parallel), 1)
 
 
 def _ranked(gang: Gang) -> Iterator[tuple[tuple[object, ...], PodInfo]]:
-    """Yields members with their sort key: index, gang name and pod name in natural order."""
+    """Yields (sort key, member). The sort key is (index, gang name, pod name), with names in natural order."""
     names = natural_key(gang.ref.name), natural_key(gang.ref.namespace)
     for pod in gang.members:
         index, name = pod.order
@@ -182,13 +182,13 @@ def _ranked(gang: Gang) -> Iterator[tuple[tuple[object, ...], PodInfo]]:
 
 @dataclass
 class GangCache:
-    """Gangs and units of earlier rounds, used again while the objects that they were read from are unchanged. A round
-    for one pod does not read a hundred pending gangs again."""
+    """Caches gangs and units between rounds. An entry is used while the objects that it was read from are unchanged, so
+    that a round for one pod does not read a hundred pending gangs again."""
 
     gangs: dict[GangRef, tuple[tuple[object, ...], Gang]] = field(default_factory=dict)
     """Gang -> (the objects that it was read from, the gang)."""
     units: dict[GangRef, tuple[tuple[Gang, ...], Tree, Unit]] = field(default_factory=dict)
-    """First gang of a group -> (its gangs without defaults, the tree, the unit)."""
+    """First gang of a GangGroup -> (its gangs without defaults, the tree, the unit)."""
 
     def at(self, snapshot: Snapshot) -> "GangCache":
         """Removes gangs without pods in the snapshot; returns the cache."""
@@ -208,7 +208,7 @@ class GangCache:
         return found
 
     def unit(self, own: tuple[Gang, ...], snapshot: Snapshot, make: Callable[[], Unit]) -> Unit:
-        """Returns the unit of gangs. make: creates the unit, called if the gangs or the tree have changed."""
+        """Returns the unit of the gangs `own`. make: creates the unit; called if the gangs or the tree changed."""
         known = self.units.get(own[0].ref)
         if (
             known is not None
@@ -223,8 +223,8 @@ class GangCache:
 
 
 class Groups:
-    """The gangs of a snapshot, joined to GangGroups by the transitive closure of their links. Gangs are read on first
-    use, because most gangs of a cluster are running and not part of a round."""
+    """The gangs of a snapshot, joined to GangGroups by the transitive closure of their links. A gang is read on first
+    use, because most gangs are running, and a round does not need them."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class Groups:
         self._gangs: dict[GangRef, Gang] = {}
         self._units: dict[GangRef, Unit] = {}
         self._ids: dict[GangRef, str] = {}
-        """First gang of a group -> id of the unit."""
+        """First gang of a GangGroup -> id of the unit."""
 
     def gang(self, ref: GangRef) -> Gang:
         """Returns a gang with its own settings, without configured defaults."""
@@ -254,21 +254,21 @@ class Groups:
         return found
 
     def named_by(self, ref: GangRef) -> Named:
-        """Returns the gangs that a gang names. A name of a workload becomes the gangs of that workload. A derived gang
-        also names the first gang of its run, so that all roles of a run are one GangGroup."""
+        """Returns the gangs that a gang links to. The name of a workload means all its gangs. A gang that is derived
+        from a workload also links to the first gang of its run, so that all roles of the run are one GangGroup."""
         named, meant = links_named(self.snapshot, ref), self.snapshot.meant
         derived = self.snapshot.workload_gangs.get(ref)
         if derived is None and meant.keys().isdisjoint(named.every):
             return named
         others = (other for key in named.every for other in meant.get(key, (key,)))
-        every = list(islice(others, LINKED_GANGS + 1))  # one more than the limit, so that the gate refuses the gang
+        every = list(islice(others, LINKED_GANGS + 1))  # one above the limit is enough for a gate to block the gang
         if derived is not None and _joins(derived):
             every += [key for key in self._runs[derived.run][:1] if key != ref.key]
         return named if every == list(named.every) else Named.from_names(ref.namespace, every)
 
     @cached_property
     def _runs(self) -> dict[tuple[str, ...], list[str]]:
-        """Run of a workload -> its gangs that are planned together."""
+        """Run of a workload -> keys of its gangs that are planned together."""
         out: dict[tuple[str, ...], list[str]] = {}
         for derived in self.snapshot.workload_gangs.values():
             if _joins(derived):
@@ -276,7 +276,7 @@ class Groups:
         return out
 
     def _linkers(self) -> tuple[GangRef, ...]:
-        """Returns the gangs that name other gangs; only these can be linked, so `links` reads no other gang."""
+        """Returns the gangs that name other gangs. Only these can cause links, so `links` reads no other gangs."""
         derived = self.snapshot.workload_gangs.items()
         more = (
             ref
@@ -287,22 +287,22 @@ class Groups:
 
     def find(self, key: str) -> GangRef | None:
         """Returns the gang with a key `namespace/name`; None if there is none. If gangs of several sources have the
-        key, the first in the order of `GangSource`: a PodGroup precedes a gang that pods name."""
+        key, the first in the order of `GangSource` is returned, such as a PodGroup before a gang named by pods."""
         return self._named.get(key)
 
     @cached_property
     def _named(self) -> dict[str, GangRef]:
-        """`namespace/name` -> the gang; of two sources with one name, the first in the order of `GangSource`."""
+        """`namespace/name` -> gang. If gangs of two sources have one name, the first in the order of `GangSource`."""
         first = {source: number for number, source in enumerate(GangSource)}
         return {ref.key: ref for ref in sorted(self.every(), key=lambda ref: first[ref.source], reverse=True)}
 
     @cached_property
     def existing(self) -> frozenset[str]:
-        """Keys of gangs that exist; a gang that is only named does not."""
+        """Keys of gangs that exist. A gang that only `groups` annotations name does not exist."""
         return frozenset(key for key, ref in self._named.items() if self.gang(ref).exists)
 
     def every(self) -> list[GangRef]:
-        """Returns all gangs: with pods, derived, and PodGroups without pods, except those that are made by default."""
+        """Returns all gangs: with pods, derived, and PodGroups without pods, unless they were created by default."""
         refs = dict.fromkeys((*self.snapshot.members, *self.snapshot.workload_gangs))
         for source, objects in (
             (GangSource.GROUP, self.snapshot.pod_groups),
@@ -317,7 +317,7 @@ class Groups:
 
     @cached_property
     def links(self) -> Links:
-        """The groups of gangs that are planned together; computed once for each snapshot."""
+        """The links between gangs, and the resulting GangGroups; computed once for each snapshot."""
         known = self.snapshot.memo.get(Links)
         if not isinstance(known, Links):
             linkers = self._linkers()
@@ -356,7 +356,7 @@ class Groups:
         return Unit(id=pod.key, gangs=(), plain=pod) if group is None else self.group_unit(group)
 
     def group_unit(self, group: GroupKey) -> Unit:
-        """Returns the unit of a GPU group's pending members that are in no gang: planned together, as many as fit."""
+        """Returns the unit of a GPU group's pending pods that are in no gang. As many of them are placed as fit."""
         ref = GangRef(group[0], f"{group[1]}/{group[2]}", GangSource.GPUS)
         gang = Gang(ref=ref, strict=False, pods=self._grouped.get(group, ()))
         return Unit(id=group_unit_id(group), gangs=(gang,))
@@ -392,10 +392,10 @@ class Groups:
 
 
 def _joins(gang: WorkloadGang) -> bool:
-    """Returns whether a gang is planned together with the other gangs of its run."""
+    """Returns True if a gang is planned together with the other gangs of its workload's run."""
     return gang.is_planned_jointly and not gang.is_planned_alone
 
 
 def group_unit_id(group: GroupKey) -> str:
-    """Returns the id of the unit of a GPU group's members that are in no gang."""
+    """Returns the id of the unit of a GPU group's pods that are in no gang."""
     return "gpus:" + "/".join(group)

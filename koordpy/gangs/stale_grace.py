@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grace of stale gangs. A stale gang has fewer live members than its minimum, because a pod failed or was deleted.
-After its grace period it is evicted as a whole, so that it does not hold capacity without progress.
+"""Computes the grace period of stale gangs, and how many missing members must start together after it.
 
-This module computes when the grace began, how long it is, and how many missing members must then start together.
-Source: preemption.md 7.
+A stale gang has fewer live members than its minimum, because a pod failed or was deleted. After its grace period it is
+evicted as a whole, so that it does not use capacity without progress. Source: preemption.md 7.
 """
 
 import contextlib
@@ -23,12 +22,12 @@ from koordpy.pods.gang_refs import GangSource
 
 
 def stale_minimum(gang: Gang, snapshot: Snapshot, settings: StaleGangs, repair: Repair) -> int:
-    """Returns the number of pending members that must start together, because fewer would be evicted as stale. This is
-    the number of missing members if the grace is over or no member is live; 0 within the grace, and for gangs that are
-    never stale."""
+    """Returns the number of pending members that must start together, because with fewer the gang would be evicted as
+    stale. It is the number of missing members after the grace period, or if no member is live; 0 within the grace
+    period, and for gangs that are never stale."""
     if not (gang.strict and gang.exists and gang.pending):
         return 0
-    # `past.whole` is the number of members that ran together before; the minimum may have been raised since then
+    # `past.whole` is the number of members that ran together before; the minimum may have been raised later
     least = min(gang.min_member, gang.past.whole or gang.min_member)
     missing = least - len(gang.live) - gang.done
     if missing <= 0 or (grace := grace_seconds(gang, snapshot, settings, repair)) < 0:
@@ -38,8 +37,9 @@ def stale_minimum(gang: Gang, snapshot: Snapshot, settings: StaleGangs, repair: 
 
 
 def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs, repair: Repair) -> float:
-    """Returns the grace in seconds; negative if the gang is never evicted as stale. The gang's annotation precedes the
-    configuration, which does not apply to a gang with the repair policy `wait` (repair.md 4.3)."""
+    """Returns the grace period in seconds; negative if the gang is never evicted as stale. The gang's annotation has
+    precedence over the configuration. The configuration does not apply to a gang with the repair policy `wait`
+    (repair.md 4.3)."""
     if (own := _own_grace(gang, snapshot)) is not None:
         return own
     waits = repair_policy(gang, snapshot, repair) == "wait"
@@ -47,14 +47,15 @@ def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs, repair: 
 
 
 def regather_grace(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float:
-    """Returns the seconds after which a broken gang moves as a whole; negative for never. Unlike the grace of stale
-    gangs, it also runs if `staleGangs.enabled` is false (repair.md 4.3)."""
+    """Returns the seconds after which a broken gang is moved as a whole (policy `regather`); negative for never. This
+    does not depend on `staleGangs.enabled` (repair.md 4.3)."""
     own = _own_grace(gang, snapshot)
     return settings.grace if own is None else own
 
 
 def _own_grace(gang: Gang, snapshot: Snapshot) -> float | None:
-    """Returns the grace in a gang's annotation, in seconds; negative for "-1" (never), None for an unreadable one."""
+    """Returns the grace period in a gang's annotation, in seconds; negative for "-1" (never); None if it is absent or
+    invalid."""
     meta = settings_of(snapshot, gang.ref)
     text = meta.annotations.get(keys.GANG_STALE_GRACE, "").strip() if meta is not None else ""
     with contextlib.suppress(ValueError):
@@ -63,15 +64,16 @@ def _own_grace(gang: Gang, snapshot: Snapshot) -> float | None:
 
 
 def since(gang: Gang, snapshot: Snapshot) -> float:
-    """Returns when the gang became stale, in seconds since the epoch; the time of the snapshot if it is unknown."""
+    """Returns when the gang became stale, in seconds since 1970; the time of the snapshot if it is unknown."""
     known = began(gang, snapshot)
     return snapshot.now if known is None else known
 
 
 def began(gang: Gang, snapshot: Snapshot) -> float | None:
-    """Returns when the gang became stale, in seconds since the epoch; None if unknown.
+    """Returns when the gang became stale, in seconds since 1970; None if it is unknown.
 
-    The time is that of the PodGroup's condition STALE. Without conditions it is the time when the last member failed.
+    It is the lastTransitionTime of the PodGroup's condition Stale. Without conditions it is the time at which the last
+    member failed.
     """
     group = snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
     conditions = {one.type: one for one in group.status.conditions} if group is not None else {}
@@ -79,10 +81,10 @@ def began(gang: Gang, snapshot: Snapshot) -> float | None:
     if group is not None and said is not None and said.status == "True" and said.last_transition_time:
         at = seconds(said.last_transition_time)
         if at < seconds(group.metadata.creation_timestamp):
-            return at  # a manifest without creation time gets a generated one, which is later than the run began
-        return max(at, gang.run.began)  # the condition may still describe an earlier run
+            return at  # a manifest without a creation time gets a generated one, later than the begin of the run
+        return max(at, gang.run.began)  # the condition may still be that of an earlier run
     if SCHEDULED in conditions:
-        # the writer of conditions will state the time; a failed member may have been replaced long ago
+        # the condition will have the time once it is written; a failed member may have been replaced long ago
         return None
     if gang.workload_gang is not None:
         return gang.workload_gang.failed_since

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gates: reasons that block a unit before planning, such as a missing PodGroup, too few members or a setting that
-cannot be read. Every pending member gets the reason in its condition PodScheduled.
+"""Checks the gates of a unit: reasons that block it before planning, such as a missing PodGroup or an invalid setting.
 
-`gate` checks a unit, in the order of the specification. `wish_warnings` collects settings that have no effect but do
-not block. Source: gang-network.md section 2.3.
+`gate` checks a unit in the order of gang-network.md 2.3. Each pending member gets the reason in its condition
+PodScheduled. `wish_warnings` returns warnings about settings that have no effect, but do not block the unit.
 """
 
 from collections.abc import Collection, Iterable
@@ -26,22 +25,21 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True)
 class Gate:
-    """A reason not to plan a unit; every pending member reports it."""
+    """The reason that blocks a unit. Each pending member of the unit reports it."""
 
     text: str
     """The reason, for the condition and events."""
     status: GangStatus
-    """INCOMPLETE if other objects or pods are missing; INVALID if a setting is at fault."""
+    """INCOMPLETE if objects or pods are missing; INVALID if a setting is invalid."""
     reason: Reason = Reason.NOT_READY
     plugins: tuple[str, ...] = ()
-    """Filters that gave the reason: the unit is planned again after an event that may change their verdict. Empty: only
-    after a change of the unit itself."""
+    """Filters that caused the reason: the unit is planned again after an event that may change their verdict. If empty,
+    it is planned again only after a change of the unit itself."""
 
 
 def gate(unit: Unit, groups: Groups) -> Gate | None:
-    """Returns the gate that blocks a unit (2.3), the first in the order of the specification; None if it may be
-    planned."""
-    # 1. PodGroups that do not exist; each name is looked up once, because 1,000 gangs may name the same 1,000
+    """Returns the first gate that blocks a unit, in the order of gang-network.md 2.3; None if it may be planned."""
+    # 1. PodGroups that do not exist; each name is looked up once, because 1,000 gangs may name the same 1,000 gangs
     named = [groups.links.binding.get(gang.ref, ()) for gang in unit.gangs]
     refs = {key: groups.find(key) for key in set().union(*named)}
     lost = {key for key, linked in refs.items() if linked is None or not groups.gang(linked).exists}
@@ -50,14 +48,14 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
             key = next(key for key in (gang.key, *others) if not gang.exists or key in lost)
             linked = f", listed in groups of gang {gang.key}" if key != gang.key else ""
             return Gate(f"gang {key}: PodGroup not found{linked}", GangStatus.INCOMPLETE)
-    # 2. limits on the size of a unit, which bound the time of a round
+    # 2. limits on the size of a unit, because the time of a round depends on it
     if fault := too_many(len(unit.gangs), LINKED_GANGS, "gangs"):
         return Gate(f"gang {unit.gangs[0].key}: its GangGroup has {fault}", GangStatus.INVALID)
     tied = {pod.shape: pod for pod in unit.pending if pod.ties or pod.pod.spec.topology_spread_constraints}
     terms = sum(map(_terms, tied.values()))
     if fault := too_many(terms, TIED_TERMS, "terms of affinity and spread of its kinds of pods"):
         return Gate(f"gang {unit.gangs[0].key}: {fault}", GangStatus.INVALID)
-    # 3. upstream PodGroups that are not supported; too few members
+    # 3. unsupported upstream PodGroups; too few members
     if (found := _unserved(unit) or _mixed(unit) or _together(unit)) is not None:
         return found
     for gang in unit.gangs:
@@ -68,9 +66,9 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
         if (have := unit.present(gang)) < gang.min_member:
             return Gate(gang.waits_for_members(have), GangStatus.INCOMPLETE)
         if gang.pending and gang.match_policy == "only-waiting" and len(gang.pending) < unit.need(gang):
-            # a gang with fewer pending members than its need has no plan (2.4)
+            # a gang with fewer pending members than a plan must place (2.4)
             return Gate(gang.waits_for_pending(), GangStatus.INCOMPLETE)
-    # 4. settings that cannot be read, and unknown layers
+    # 4. invalid settings, and unknown layers
     for gang in unit.gangs:
         if gang.fault:
             return Gate(f"gang {gang.key}: {gang.fault}", GangStatus.INVALID)
@@ -84,8 +82,8 @@ def _terms(pod: PodInfo) -> int:
 
 
 def _together(unit: Unit) -> Gate | None:
-    """Returns the gate for too few members of gangs that are counted together: the tasks of a PodGroup of Volcano
-    (workloads.md 9)."""
+    """Returns the gate for too few members of gangs with a common minimum: the tasks of one Volcano PodGroup
+    (workloads.md 9). None if there are enough."""
     have: dict[tuple[str, int], int] = {}
     for gang in unit.gangs:
         if gang.workload_gang is not None and gang.workload_gang.total_minimum is not None:
@@ -98,7 +96,7 @@ def _together(unit: Unit) -> Gate | None:
 
 
 def _unserved(unit: Unit) -> Gate | None:
-    """Returns the gate for an upstream group with an unsupported setting: no pod of it is bound (kube-parity.md 6)."""
+    """Returns the gate for an upstream PodGroup with an unsupported setting (kube-parity.md 6); None without one."""
     for gang in unit.gangs:
         if gang.unsupported_field:
             text = f"gang {gang.key}: unsupported: {gang.unsupported_field}"
@@ -107,8 +105,8 @@ def _unserved(unit: Unit) -> Gate | None:
 
 
 def _mixed(unit: Unit) -> Gate | None:
-    """Returns the gate for an upstream group with different schedulers or priorities: no pod of it is bound
-    (kube-parity.md 6)."""
+    """Returns the gate for an upstream PodGroup with pods of different schedulers or priorities (kube-parity.md 6);
+    else None."""
     for gang in unit.gangs:
         if gang.ref.source is not GangSource.UPSTREAM:
             continue
@@ -125,8 +123,8 @@ def _mixed(unit: Unit) -> Gate | None:
 
 
 def _unknown_layer(unit: Unit, snapshot: Snapshot) -> Gate | None:
-    """Returns the gate for a required layer that the topology lacks. A preferred layer only leads to a warning, but
-    with a multiple it is required too."""
+    """Returns the gate for a required layer that the topology lacks; else None. A layer of PreferGather is required
+    only if it has a multiple; otherwise it only causes a warning."""
     layers = snapshot.tree.layers
     for gang in unit.gangs:
         for rule in gang.wish.gather:
@@ -145,9 +143,10 @@ def _invalid(snapshot: Snapshot) -> str:
 
 
 def _misspelt_groups(own: str, listed: Collection[str], groups: Groups) -> list[str]:
-    """Returns warnings about names in the annotation `groups` that no gang has, but a gang has a similar one.
+    """Returns warnings about names in the annotation `groups` that no gang has, if a gang has a similar name.
 
-    own: key of the gang with the annotation; listed: keys in it. Too many gangs are not compared, to bound the cost.
+    own: key of the gang with the annotation. listed: keys in the annotation. If there are too many gangs, names are not
+    compared, to limit the cost.
     """
     if not listed or groups.existing.issuperset(listed):
         return []
@@ -159,17 +158,17 @@ def _misspelt_groups(own: str, listed: Collection[str], groups: Groups) -> list[
 
 
 def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]]:
-    """Returns (object, text) of settings without effect.
+    """Returns warnings about settings without effect: (object, text).
 
-    These are unknown layers of PreferGather or of a default, layers with a label that no node has, a product of
-    data-parallel and pipeline-parallel size that differs from the number of members, and unreadable values.
+    They are about unknown layers of PreferGather or of a configured default, layers with a label that no node has,
+    invalid values, and a product of data-parallel and pipeline-parallel size that is not the number of members.
     """
     out: list[tuple[str, str]] = []
     snapshot = groups.snapshot
     why = f": {_invalid(snapshot)}" if snapshot.topology_fault else ""
     near = snapshot.tree.layers.near
     unused = "of PreferGather is ignored"
-    spaces: dict[str, None] = {}  # namespaces with a unit for which the configured default applies
+    spaces: dict[str, None] = {}  # namespaces of units to which the configured default applies
     asked: dict[str, None] = {}  # layers in gather rules
     for unit in units:
         if unit.is_gang and not any(gang.has_wish for gang in unit.gangs):
@@ -187,7 +186,7 @@ def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]
                 if not rule.must and rule.multiple <= 1 and snapshot.tree.layers.level(rule.layer) is None
             ]
             product = (gang.wish.data or 0) * gang.wish.pipeline
-            # while members are being created, their number is not final
+            # while a gate blocks the unit, members may still be created, so their number is not final
             if gang.wish.data is not None and product != len(unit.members) and gate(unit, groups) is None:
                 text = (
                     f"networkTopologyAware: data-parallel {gang.wish.data} x pipeline-parallel {gang.wish.pipeline}"

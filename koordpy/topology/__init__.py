@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network topology: which nodes share a switch, block or spine.
+"""Builds the tree of the network topology: which nodes share a switch, block or spine.
 
-Layers come from the ClusterNetworkTopology object, or from Volcano's HyperNodes. The tree of domains is arrays for
-planning (levels, parents, node ranges), and a networkx graph for display.
+The layers are read from the ClusterNetworkTopology object, or from Volcano's HyperNodes. For planning, the tree of
+domains is stored as arrays (levels, parents, node ranges); for display it is converted to a networkx graph.
 
 Main types: `Tree` (`topology_tree.py`): domains; `Level` (`topology_tree.py`): one layer's domains; `Layers`
 (`topology_layers.py`): layers and labels.

@@ -2,23 +2,24 @@
 """Rejects regular expressions of users that could block the scheduler, such as regexMatch of a HyperNode.
 
 Python's engine tries every way to divide a text among repetitions: `(a+)+$` on thirty letters takes minutes, and so
-does `(a|a)` thirty times in a row. A pattern is accepted only if the search is bounded: it has few repetitions, none of
-them repeats a part that matches several texts, and its alternatives combine in few ways.
+does `(a|a)` thirty times in a row. Therefore a pattern is accepted only if it has few repetitions, if no repetition
+contains a part that matches different texts, and if its alternatives can be combined in few ways.
 """
 
 import re
 from dataclasses import dataclass
 
 REPETITIONS = 3
-"""Maximum number of repetitions (`*`, `+`, `{2,5}`) in a pattern: with n of them, the time of a search grows with the
-n-th power of the length of the text."""
+"""Maximum number of repetitions (`*`, `+`, `{2,5}`) in a pattern. With n repetitions, the time of a search grows with
+the n-th power of the length of the text."""
 WAYS = 4096
-"""Maximum number of ways in which the alternatives of a pattern combine. A pattern with the maximum of repetitions may
-have only a 64th part."""
+"""Maximum number of combinations of the alternatives of a pattern. For a pattern with `REPETITIONS` repetitions the
+maximum is a 64th of it."""
 LETTERS = 1000
 """Maximum length of a pattern."""
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]])*\]|\(\?[a-zA-Z<!=:>]?|[()|?]|[*+]|\{\d*,\d*\}|\{\d+\}|.", re.S)
-"""One token: escaped character, character class, start of a group, bracket or bar, repetition, any other character."""
+"""Matches one token: an escaped character, a character class, the start of a group, a bracket or bar, a repetition, or
+any other character."""
 _REPEATS = re.compile(r"[*+]|\{\d*,\d*\}")
 
 
@@ -36,8 +37,8 @@ def read_pattern(text: str) -> re.Pattern[str]:
         raise PatternFault(str(fault)) from None
     if pattern.flags & re.VERBOSE or "(?#" in text:
         raise PatternFault("comments in a pattern are not supported")
-    # opened: the groups around the current token, the whole pattern first; closed: the part before the current token,
-    # to which a repetition applies
+    # opened: the groups around the current token, from the whole pattern inwards. closed: the part just before the
+    # current token, which a repetition would repeat
     opened, closed, repeats = [_Part()], _Part(), 0
     for token in _TOKEN.findall(text):
         again = _REPEATS.fullmatch(token) is not None
@@ -45,7 +46,7 @@ def read_pattern(text: str) -> re.Pattern[str]:
         if closed.varies and (again or token.startswith("{")):
             raise PatternFault("a repetition of a part that matches several texts is not supported")
         part = opened[-1]
-        if token == "?":  # the previous part, or nothing
+        if token == "?":  # the part before it is optional
             part.ways += part.ways // closed.ways
         elif token == "|":
             part.others, part.ways = part.others + part.ways, 1
@@ -71,8 +72,8 @@ class _Part:
     """A group, or the pattern outside of groups."""
 
     ways: int = 1
-    """Number of ways to choose alternatives in the alternative that is being read."""
+    """Number of combinations of nested alternatives within the alternative that is being read."""
     others: int = 0
-    """Number of ways in the earlier alternatives."""
+    """Sum of these numbers over the earlier alternatives."""
     varies: bool = False
-    """True if the text of the part may have several lengths or forms."""
+    """True if the part may match texts of different lengths or forms."""

@@ -2,11 +2,12 @@
 """Reads the network topology from Volcano's HyperNodes, for clusters without a ClusterNetworkTopology.
 
 A HyperNode is a domain of the network. Its members are nodes, or HyperNodes of lower tiers, selected by name, pattern
-or label. A tier is a layer: the highest tier is the top layer, the nodes are below the lowest tier. A layer has the
-name of spec.tierName if the tier has one, else `tier1`, `tier2`, ...; a domain has the name of its HyperNode. A node in
-no HyperNode of a tier gets a private domain there, like a node without a layer's label (gang-network.md section 3).
+or label. Each tier becomes a layer: the highest tier is the top layer, and the nodes are below the lowest tier. The
+name of a layer is spec.tierName if the tier has one, else `tier1`, `tier2`, ...; the name of a domain is that of its
+HyperNode. A node that is in no HyperNode of a tier gets a private domain in this layer, as a node without a layer's
+label (gang-network.md section 3).
 
-Faults are reported and worked around, so that one bad object does not remove the tree. Source: vocabulary.md 3.
+Invalid parts are reported and ignored, so that one invalid object does not remove the tree. Source: vocabulary.md 3.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,15 +21,15 @@ from koordpy.topology.bounded_patterns import PatternFault, read_pattern
 from koordpy.topology.topology_layers import Layer, Layers
 
 _NAMED = 3
-"""Number of nodes that a fault names before `and N more`."""
+"""Maximum number of nodes that the text of a fault names; it ends with `and N more`."""
 
 
 Warnings = tuple[tuple[str, str], ...]
-"""(object as `HyperNode/NAME`, sentence on the fault)."""
+"""Faults: (`HyperNode/NAME`, sentence)."""
 
 
 def read_hypernodes(objects: Mapping[str, HyperNode], nodes: Mapping[str, Labels]) -> tuple[Layers, Warnings]:
-    """Returns (layers with the domains of each node, every fault of the HyperNodes).
+    """Returns (layers with the domains of each node, all faults of the HyperNodes).
 
     objects: name -> HyperNode. nodes: name -> labels.
     """
@@ -73,7 +74,7 @@ class _HyperNodeReading:
     def _take(self, name: str, field: str, member: HyperNodeMember) -> None:
         """Adds everything that one member entry of HyperNode `name` selects, or reports why it selects nothing.
 
-        field: path of the entry, for the report.
+        field: path of the entry in the object, for the report.
         """
         if member.type not in ("Node", "HyperNode"):
             self._fault(name, f"{field}.type", f"must be Node or HyperNode, not {member.type!r}: the member is ignored")
@@ -102,7 +103,7 @@ class _HyperNodeReading:
                 return
             found = [one for one in known if one != name and pattern.search(one)]
             if not of_nodes:
-                # a pattern selects from lower tiers only, not every HyperNode with a matching name
+                # of the HyperNodes with matching names, a pattern selects only those of lower tiers
                 found = [one for one in found if self._objects[one].tier < self._objects[name].tier]
             if not found:
                 self._fault(name, f"{field}.selector.regexMatch.pattern", f"matches no {member.type}")
@@ -122,7 +123,8 @@ class _HyperNodeReading:
                 holders.append(name)
 
     def _circles(self) -> None:
-        """Removes members of the same or a higher tier than their HyperNode, and reports them. No cycle remains."""
+        """Removes members of the same or a higher tier than their HyperNode, and reports them. Afterwards the
+        HyperNodes have no cycles."""
         for name in self._objects:
             for parent in list(self._parents[name]):
                 if self._objects[parent].tier > self._objects[name].tier:
@@ -137,9 +139,9 @@ class _HyperNodeReading:
                 self._fault(parent, "spec.members", text)
 
     def _circle(self, name: str, parent: str) -> list[str]:
-        """Returns the HyperNodes of a cycle: those from `parent` upwards to `name`, if `name` is above its parent.
+        """Returns the HyperNodes of a cycle through `name` and its parent, in natural order.
 
-        Empty if there is no cycle.
+        Empty if `name` is not above `parent`, so that there is no cycle.
         """
         came = self._above(parent)
         path = [name] if name in came else []
@@ -158,10 +160,10 @@ class _HyperNodeReading:
         return Layers((*chain, Layer(NODE_LAYER, ())), places)
 
     def _names(self, tiers: list[int]) -> list[str]:
-        """Returns the layer name of each tier: spec.tierName, or `tierN` if it is missing or not usable.
+        """Returns the layer name of each tier: spec.tierName, or `tierN` if that is missing or invalid.
 
-        A tierName is not usable, and reported, if the tier has several, if another tier has it too, or if it is the
-        name of another layer.
+        A tierName is invalid, and reported, if HyperNodes of the tier have different ones, if another tier has the same
+        one, or if it is the name of another layer.
         """
         given: dict[int, list[str]] = {tier: [] for tier in tiers}
         first: dict[tuple[int, str], str] = {}
@@ -187,9 +189,9 @@ class _HyperNodeReading:
         return out
 
     def _above(self, name: str) -> dict[str, str]:
-        """Returns a HyperNode and all HyperNodes that contain it, directly or not, the nearest first.
+        """Returns a HyperNode and all HyperNodes that contain it directly or indirectly, the nearest first, as keys.
 
-        The value of each is the HyperNode below by which it was found; empty for the first.
+        The value is the HyperNode one step below that led to it; empty for the first.
         """
         came = {name: ""}
         todo = [name]
@@ -201,10 +203,10 @@ class _HyperNodeReading:
         return came
 
     def _place(self, node: str, tiers: list[int]) -> tuple[str, ...]:
-        """Returns the name of the node's HyperNode of each tier; an empty name for none.
+        """Returns the name of the node's HyperNode of each tier; an empty name if it has none.
 
-        If a node is in several HyperNodes of a tier, one that contains the HyperNode chosen on the tier below is used;
-        if there are several or none of these, the first in natural order. The others are recorded for a report.
+        If a node is in several HyperNodes of a tier, one that contains the HyperNode chosen for the tier below is used;
+        if that does not decide, the first in natural order. The remaining ones are recorded for a report.
         """
         # tier -> HyperNodes that contain the node
         held: dict[int, dict[str, None]] = {}

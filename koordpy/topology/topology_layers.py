@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the layers of the network, such as spine, block and node, from the ClusterNetworkTopology `default`.
 
-Each entry of the object is a layer, with the node labels that define its domains and the layer above
-(`parentTopologyLayer`). The entries must form one chain; their order in the list does not matter. Faults of the object
-are returned, and the caller keeps the layers that were in effect. Source: gang-network.md section 3.
+Each entry of the object is a layer. It has the node labels that define its domains, and names the layer above it
+(`parentTopologyLayer`). The entries must form one chain; their order in the list does not matter. If the object has
+faults, they are returned, and the caller keeps the layers that were in effect before. Source: gang-network.md 3.
 """
 
 import re
@@ -26,11 +26,12 @@ class Layer:
 
     name: str
     label_keys: tuple[str, ...]
-    """Node labels that name the domain, the first non-empty one is used; empty for the node layer and HyperNodes."""
+    """Node labels that name the domain; the first one that a node has is used. Empty for the node layer, and for layers
+    of HyperNodes."""
     tier: int = 0
     """Tier of the HyperNodes that are the domains of the layer; 0 if node labels define them."""
     spares: int = 0
-    """Number of nodes that each domain keeps for repairs."""
+    """`spareNodes`: number of spare nodes in each domain; 0 without spares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,9 @@ class Layers:
     chain: tuple[Layer, ...]
     """The layers from the top layer down; the last one is the node layer. The cluster is not listed."""
     places: Mapping[str, tuple[str, ...]] | None = None
-    """Node -> name of its domain on each layer above the nodes, an empty name for none.
+    """Domains by HyperNodes: node -> name of its domain on each layer above the nodes, an empty name if it has none.
 
-    None if node labels define the domains, not HyperNodes.
+    None if node labels define the domains.
     """
 
     @property
@@ -53,7 +54,7 @@ class Layers:
     def agree(self, other: "Layers", nodes: Iterable[str]) -> bool:
         """Returns True if these layers equal `other`, and both put the given nodes into the same domains.
 
-        Domains are compared only if HyperNodes define them; node labels are no part of the layers.
+        Domains are compared only if HyperNodes define them; `Layers` does not contain node labels.
         """
         if self is other:
             return True
@@ -72,7 +73,8 @@ class Layers:
         return hint(name, (*self.names, CLUSTER_LAYER))
 
     def unknown(self, name: str) -> str:
-        """Returns the message on an unknown layer name, with a similar name if there is one, else with all names."""
+        """Returns the message on an unknown layer name. It suggests a similar name if there is one, else lists all
+        names."""
         there = self.near(name) or f", layers: {', '.join(self.names)}"
         return f'unknown layer "{name}"{there}'
 
@@ -82,7 +84,7 @@ class TopologyFault:
     """A fault of the ClusterNetworkTopology."""
 
     field: str
-    """Path from the root of the object; empty for the whole object."""
+    """Path of the invalid field from the root of the object; empty for the whole object."""
     text: str
 
     def __str__(self) -> str:
@@ -94,7 +96,7 @@ FLAT = Layers((Layer(NODE_LAYER, ()),))
 
 
 def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[TopologyFault]]:
-    """Returns (layers of a ClusterNetworkTopology, no faults), or (None, all faults found)."""
+    """Returns (layers of a ClusterNetworkTopology, empty list) if it is valid, else (None, all faults)."""
     if wrong := unreadable(obj.metadata):
         return None, [TopologyFault("", f"it cannot be read: {wrong}")]
     # faults of single entries: names, parents, label keys
@@ -130,7 +132,7 @@ def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[Topolo
 
 
 def _spare_faults(entries: list[HierarchyEntry], field: str) -> Iterator[TopologyFault]:
-    """Yields the faults of `spareNodes`: no number, more than one layer, or the node layer."""
+    """Yields the faults of `spareNodes`: the value is invalid, several layers have it, or the node layer has it."""
     keeping = 0
     for i, entry in enumerate(entries):
         text, number = "", entry.spare_nodes
@@ -146,13 +148,12 @@ def _spare_faults(entries: list[HierarchyEntry], field: str) -> Iterator[Topolog
 
 
 def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, list[TopologyFault]]:
-    """Orders the entries from the top layer down. Returns as `read_layers`.
+    """Returns the same as `read_layers`, from the entries in any order.
 
-    Follows `parentTopologyLayer` upwards from the only entry that is no parent. Adds the node layer below the lowest
-    entry, if that has label keys; otherwise the lowest entry is the node layer itself. field: path of the list in the
-    object, for faults.
+    Follows `parentTopologyLayer` upwards from the only entry that is not a parent. If this lowest entry has label keys,
+    the node layer is added below it; otherwise it is the node layer. field: path of the list in the object, for faults.
     """
-    # the only entry that is no parent is the lowest
+    # the lowest layer is the only entry that is not a parent
     by_name = {entry.name: i for i, entry in enumerate(entries)}
     parents = {entry.parent_topology_layer for entry in entries}
     lowest = [i for i, entry in enumerate(entries) if entry.name not in parents]
@@ -166,7 +167,7 @@ def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, li
             for i in lowest[1:]
         ]
         return None, [TopologyFault(f"{field}[{i}]", text) for i, text in zip(lowest[1:], texts, strict=True)]
-    # upwards to the top layer; entries that are not met are in a cycle
+    # upwards to the top layer; entries that are not reached are in a cycle
     upwards, seen, at = [], set(), lowest[0]
     while True:
         upwards.append(at)

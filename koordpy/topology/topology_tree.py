@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topology tree: the domains of the network (switches, blocks, spines) and their nodes, as arrays for planning.
+"""Builds the topology tree: the domains of the network (switches, blocks, spines) and their nodes, as arrays.
 
 Level 0 is the cluster, level 1 the top layer, the last level the nodes. Nodes are in depth-first order of the tree,
 siblings in natural order of names. So the nodes of a domain are a slice of any node array, and sums over domains are
-differences of prefix sums. A node that lacks a layer's label gets a private domain there: it has the name of the node,
-and no other node is in it. Source: gang-network.md section 3.
+differences of prefix sums. A node that lacks a layer's label gets a private domain in this layer, which has the name of
+the node and contains no other node. Source: gang-network.md section 3.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,11 +61,12 @@ class Tree:
     domain_of: NDArray[np.int64]
     """[level, node]: index of the domain that contains the node."""
     unlabelled: tuple[tuple[str, int], ...]
-    """(layer, number of nodes without its label); only layers with such nodes."""
+    """(layer, number of nodes without its label), for each layer with such nodes."""
     has_object: bool = True
-    """True if an object of the cluster defines the layers; False for the flat default."""
+    """True if an object of the cluster defines the layers. False for the default without layers between cluster and
+    nodes."""
     lacking: tuple[tuple[str, ...], ...] = ()
-    """Per layer above the nodes, the names of the nodes without the layer's label."""
+    """For each layer above the nodes, the names of the nodes without the layer's label."""
 
     @property
     def depth(self) -> int:
@@ -79,14 +80,14 @@ class Tree:
 
     @cached_property
     def name_rank(self) -> NDArray[np.int64]:
-        """[nodes] position in the natural order of node names, which differs from the order of the node arrays."""
+        """[nodes] position of each node in the natural order of names (node arrays are in depth-first order)."""
         order = sorted(range(len(self.node_names)), key=lambda i: natural_key(self.node_names[i]))
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
         return rank
 
     def path(self, level: int, domain: int) -> str:
-        """Returns the names of a domain and of all above it, from the top layer down, joined by `/`.
+        """Returns the names of a domain and of all domains above it, from the top layer down, joined by `/`.
 
         Empty for the cluster.
         """
@@ -121,7 +122,8 @@ class Tree:
         return range(edges[domain], edges[domain + 1])
 
     def first_child(self, level: int) -> Ints:
-        """Returns, per domain of the level, the index of its first child; one more entry is the number of children."""
+        """Returns [domains + 1] the index of the first child of each domain of the level. The last entry is the number
+        of domains one level down."""
         below = self.levels[level + 1]
         return np.append(np.searchsorted(below.start, self.levels[level].start), len(below))
 
@@ -130,10 +132,10 @@ class Tree:
         return [self.first_child(level).tolist() for level in range(self.depth)]
 
     def check(self) -> None:
-        """Raises AssertionError if this is not a tree.
+        """Raises AssertionError if the arrays are not a tree, because of a bug of `build_tree`.
 
-        Faults are a domain without a parent one level up, a domain without nodes, or nodes of a domain outside its
-        parent. They would be faults of `build_tree`, not of the cluster. The check runs once per change of a topology.
+        It checks that each domain has a parent one level up, has nodes, and has only nodes that its parent has. The
+        check runs once per change of the topology.
         """
         nodes = np.arange(len(self.node_names))
         for number, level in enumerate(self.levels):
@@ -151,8 +153,8 @@ class Tree:
     def graph(self) -> "nx.DiGraph[Any]":
         """Returns the tree as a graph from parent to child; vertices are (level, domain), with layer, name and path.
 
-        The graph is for display; networkx checks that it is a tree. Plans use the arrays, which `check` validates
-        without networkx, because the import of networkx takes longer than planning a small cluster.
+        The graph is for display; networkx checks that it is a tree. The planner uses only the arrays, because the
+        import of networkx takes longer than planning a small cluster.
         """
         import networkx as nx
 
@@ -162,15 +164,17 @@ class Tree:
                 graph.add_node((number, d), layer=level.layer, name=name, path=self.path(number, d))
                 if number:
                     graph.add_edge((number - 1, int(level.parent[d])), (number, d))
-        if not nx.is_arborescence(graph):  # cannot happen: every domain has one parent, a level up
+        if not nx.is_arborescence(graph):  # cannot happen: each domain has exactly one parent, one level up
             raise AssertionError("the topology graph is not a tree")
         return graph
 
     @cached_property
     def detail_status(self) -> list[dict[str, Any]]:
-        """Value of `status.detailStatus` of the ClusterNetworkTopology: one entry per domain above the nodes.
+        """Returns the value of `status.detailStatus` of the ClusterNetworkTopology: one entry per domain above the
+        nodes.
 
-        Depth first, siblings in natural order. childTopologyNames is omitted if the children are nodes.
+        Entries are in depth-first order, siblings in natural order. childTopologyNames is omitted if the children are
+        nodes.
         """
         graph = self.graph()
 
@@ -198,8 +202,8 @@ class Tree:
 def domain_parts(layers: Layers, name: str, labels: Mapping[str, str]) -> tuple[tuple[bool, str], ...]:
     """Returns, per layer above the nodes, (True if the node gets a private domain, name of its domain).
 
-    The name is the first non-empty label of the layer's keys. A node without any has a private domain with the name of
-    the node.
+    The name is the first non-empty value of the layer's label keys. A node without such a label has a private domain
+    with the name of the node.
     """
     if layers.places is not None:
         given = layers.places.get(name) or ("",) * (len(layers.chain) - 1)
@@ -212,13 +216,14 @@ def domain_parts(layers: Layers, name: str, labels: Mapping[str, str]) -> tuple[
 
 
 _Vertex = tuple[tuple[bool, str], ...]
-"""A domain or node as its path from the top layer: (private, name) of each layer (`domain_parts`)."""
+"""A domain or node, as its path from the top layer down: (True if private, name) for each layer (`domain_parts`)."""
 
 
 def build_tree(layers: Layers, nodes: Mapping[str, Mapping[str, str]], *, has_object: bool = True) -> Tree:
     """Builds the tree of the nodes (name -> labels).
 
-    A domain is identified by its whole path, so every domain has exactly one parent, whatever the labels are.
+    A domain is identified by its whole path, so every domain has exactly one parent, even if nodes with the same label
+    value have different values on a higher layer. nodes: name -> labels.
     """
     below: dict[_Vertex, list[_Vertex]] = {(): []}
     missing: list[list[str]] = [[] for _ in layers.chain[:-1]]
@@ -259,7 +264,7 @@ def _flatten(
             leaves.append(vertex)
         else:
             stack.extend(sorted(below[vertex], key=order, reverse=True))
-    # per level, the domains are runs of nodes with the same beginning of the path
+    # on each level, a domain is a run of consecutive nodes with equal paths down to this level
     levels = []
     domain_of = np.zeros((depth + 1, len(leaves)), dtype=np.int64)
     for number in range(depth + 1):
