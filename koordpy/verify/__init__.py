@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The independent check of every plan before it is carried out: a second opinion on the planner, in simple code.
+"""Checks every plan independently of the planner, in simple code, before it is carried out.
 
-A plan is rejected if it breaks a filter, a quota or a limit on victims. Rejection means a bug of the
-planner: the plan is logged and not carried out. The checks go pod by pod over objects, names and labels, and share no
-arithmetic with the planner, so that one error cannot be in both.
+A plan is rejected if it breaks a filter, a quota or a limit on victims. A rejection means that the planner has a bug:
+the plan is logged and not carried out. The checks go through pods one by one, with objects, names and labels. They
+share no arithmetic with the planner, so that the same error cannot be in both.
 
 Main types: `check_plan` (`plan_check.py`): placements; `VictimCheck` (`preemption_check.py`): victims; `PlanFault`
 (`plan_fault.py`): a fault.

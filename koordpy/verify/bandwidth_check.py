@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The independent check of the minimum bandwidth among the devices of a pod's claims (annotation `min-bandwidth`).
+"""Checks the minimum bandwidth between the devices of a pod's resource claims (annotation `min-bandwidth`, dra.md 6).
 
-It reads pair by pair what the node's Device states, and shares no code with the choice of devices. A pair of one driver
-must be as fast as the annotation demands. A driver of which the Device knows no device has no pairs to check if the
-Device knows another driver of the pod, or if the pod has another resource of the node, such as allocatable GPUs.
-Source: dra.md 6.
+For each pair of devices of one driver, the bandwidth in the node's Device object must be at least that of the
+annotation. The module shares no code with the choice of devices.
+
+If the Device has no data about a driver's devices, the bandwidth of these devices is normally a fault. It is not
+checked in two cases: the Device has data about another driver of the pod; or the pod requests another extended resource
+of the node, such as allocatable GPUs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,12 +23,12 @@ KBS_IN_GBS = 10**6
 
 
 class LinkedDevice(NamedTuple):
-    """A device that a pod has whole."""
+    """A device that is allocated to a pod as a whole, not as a share."""
 
     driver: str
     name: str
     texts: Mapping[str, str]
-    """Attributes that are texts, by their names with domain."""
+    """Attributes with string values: name with domain -> value."""
 
 
 def slow_links(
@@ -36,9 +38,9 @@ def slow_links(
     offered: Callable[[str], Iterable[LinkedDevice]],
     snapshot: Snapshot,
 ) -> list[str]:
-    """Returns the faults of a pod's devices on a node.
+    """Returns the faults of the links between a pod's devices on a node.
 
-    devices: of all claims of the pod. offered: returns all devices of a driver that the node reaches.
+    devices: devices of all claims of the pod. offered: returns all devices of a driver that the node can use.
     """
     text = pod.pod.metadata.annotations.get(keys.GPU_MIN_BANDWIDTH)
     if text is None or not devices:
@@ -61,7 +63,7 @@ def slow_links(
 
 
 def _position(device: LinkedDevice, links: KnownLinks | None) -> int | None:
-    """Returns the position of a device in the node's Device; None for an unknown one."""
+    """Returns the position of a device in the node's Device; None if the Device does not have it."""
     if links is None:
         return None
     found = links.ids.get(device.texts.get(f"{device.driver}/uuid", ""))
@@ -69,6 +71,6 @@ def _position(device: LinkedDevice, links: KnownLinks | None) -> int | None:
 
 
 def _has_resources(pod: PodInfo, node: NodeInfo) -> bool:
-    """Returns whether a pod requests an extended resource of which the node states allocatable units."""
+    """Returns True if a pod requests an extended resource that the node's allocatable amounts contain."""
     stated = node.node.status.allocatable
     return any("/" in name and str(stated.get(name, "0")) != "0" for name in pod.requests)

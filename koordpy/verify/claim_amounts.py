@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Amounts that quotas count for the claims of a plan, by an own arithmetic over results and classes (dra.md 11).
+"""Computes the amounts that quotas count for the resource claims of a plan, for the check of quotas (dra.md 11).
 
-Every device that the plan allocates counts under the mapping of its class, else under the `extendedResourceName` of the
-class. It shares no code with the amounts that the quotas of a snapshot count.
+Each device that the plan allocates counts as a resource: the one to which the configuration maps its device class, or
+else the `extendedResourceName` of the class. The module shares no code with the planner's amounts.
 """
 
 from collections import Counter
@@ -18,13 +18,13 @@ from koordpy.pods.claim_refs import IMPLICIT, Grant, Granted
 
 
 def planned_amounts(given: Mapping[str, Grant], view: Any, dra: Dra) -> Counter[str]:
-    """Returns resource -> amount of the claims that a plan allocates with one pod. given: claim -> its devices. view:
-    the resource claims of the snapshot."""
+    """Returns resource -> amount for the claims that a plan allocates with one pod. given: claim -> its devices. view:
+    the snapshot's view of resource claims."""
     sums: dict[str, Fraction] = {}
     for key, grant in given.items():
         claim: ResourceClaim | None = view.objects.claims.get(key)
         if claim is None or key.endswith(IMPLICIT):
-            continue  # the pod's own request counts
+            continue  # a claim for extended resources: the pod's requests already count them
         for one in grant:
             name, capacity = _resource(_class_of(claim, one.request), view.objects.classes, dra)
             if name and not one.admin:
@@ -34,7 +34,7 @@ def planned_amounts(given: Mapping[str, Grant], view: Any, dra: Dra) -> Counter[
 
 
 def _class_of(claim: ResourceClaim, request: str) -> str:
-    """Returns the class of a request, or of `request/alternative`."""
+    """Returns the device class of a request. request: its name, or `request/alternative`."""
     name, _, alternative = request.partition("/")
     for one in claim.spec.devices.requests:
         if one.name == name:
@@ -44,7 +44,8 @@ def _class_of(claim: ResourceClaim, request: str) -> str:
 
 
 def _resource(name: str, classes: Mapping[str, DeviceClass], dra: Dra) -> tuple[str, str]:
-    """Returns (resource, capacity) under which a class counts; empty for none."""
+    """Returns (resource, capacity) for a device class: the resource as which its devices count, and the capacity of a
+    device that is the amount. An empty resource: not counted. An empty capacity: each device counts as 1."""
     for mapping in dra.device_class_mappings:
         if name in mapping.device_class_names:
             return mapping.name, mapping.capacity
@@ -52,7 +53,7 @@ def _resource(name: str, classes: Mapping[str, DeviceClass], dra: Dra) -> tuple[
 
 
 def _capacity(one: Granted, capacity: str, slices: Mapping[str, ResourceSlice]) -> Fraction:
-    """Returns how much of a capacity a device, or a share of it, gives."""
+    """Returns the amount of a capacity that an allocated device, or an allocated share of it, has."""
     short = capacity.removeprefix(f"{one.device.driver}/")
     if one.consumed is not None:
         return sum((parse_exact(n) for name, n in one.consumed if name in (capacity, short)), Fraction(0))

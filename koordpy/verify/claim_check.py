@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The independent check of the claims of a plan's pods: each volume and device can be used on the node, and is free.
+"""Checks the volume claims of a plan's pods: each volume can be used on the node, and is free.
 
-It goes claim by claim over the objects once the pods are on the draft. It shares no code with the filters that chose
-the volumes. The devices are checked by `device_check.py`. Sources: kube-parity.md 2.8; preemption.md 4 (volumes and
-devices of nominated pods).
+The check runs when the pods are on the draft, claim by claim over the objects. It shares no code with the filters that
+chose the volumes. `device_check.py` checks the devices of resource claims. Sources: kube-parity.md 2.8; preemption.md 4
+(volumes and devices of nominated pods).
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from koordpy.verify.device_check import DeviceCheck
 
 
 def faults_of_claims(pods: Iterable[PodInfo], draft: Draft) -> list[str]:
-    """Returns the faults of the claims of pods that the draft has placed."""
+    """Returns the faults of the volume and resource claims of pods that the draft has placed."""
     faults, devices = [], DeviceCheck(draft)
     for pod in pods:
         node = draft.snapshot.nodes[draft.placed[pod.key]]
@@ -53,7 +53,8 @@ def _volumes(pod: PodInfo, node: NodeInfo, draft: Draft) -> list[str]:
 
 
 def _reach_faults(name: str, node: NodeInfo, objects: VolumeObjects) -> list[str]:
-    """Returns the faults of a volume that does not exist, or that cannot be used on a node by its node affinity."""
+    """Returns the fault of a volume that does not exist, or that cannot be used on the node because of its node
+    affinity; else empty."""
     volume = objects.volumes.get(name)
     if volume is None:
         return [f"volume {name} does not exist"]
@@ -67,10 +68,10 @@ def _reach_faults(name: str, node: NodeInfo, objects: VolumeObjects) -> list[str
 def _unbound_faults(
     pod: PodInfo, key: str, claim: PersistentVolumeClaim, node: NodeInfo, draft: Draft, objects: VolumeObjects
 ) -> list[str]:
-    """Returns the faults of an unbound claim, for which the plan chooses an existing volume, or a new one.
+    """Returns the faults of an unbound claim, for which the plan chooses an existing or a new volume.
 
-    A new volume is provisioned for the pod's node. An existing volume must suit the claim, and must not be used by or
-    reserved for another claim.
+    A new volume must be provisioned for the pod's node. An existing volume must suit the claim, and must not be used by
+    another claim, or be reserved for one.
     """
     promise = draft.claim_volumes.get(key)
     name = promise.volume if promise is not None else ""

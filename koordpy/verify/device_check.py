@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The independent check of devices that a plan allocates to resource claims.
+"""Checks the devices that a plan allocates to resource claims (dra.md 1, 2, 4, 5, 6, 10).
 
-It reads the claims' statuses, the slices and the plan's allocations, and shares no code with the search that chose the
-devices. Checked: that each device is offered on the pod's node by the newest generation of a complete pool, that no
-other claim has it, that counters and capacities of shares are enough, that numbers and constraints of the claim hold,
-that pairs are as fast as a pod demands (`bandwidth_check.py`), and that pods of an allocated claim are on its nodes.
-Selectors are not evaluated again. Source: dra.md 1, 2, 4, 5, 6, 10.
+It reads the statuses of claims, the ResourceSlices and the plan's allocations, and shares no code with the search that
+chose the devices. The conditions are:
+- The newest generation of a complete pool offers each device on the pod's node.
+- No other claim has the device; shared counters, and capacities of shared devices, are sufficient for all claims.
+- The claim has the requested numbers of devices, and its constraints are satisfied.
+- Links between the devices of a pod are fast enough (`bandwidth_check.py`).
+- The pods of an allocated claim are on nodes of its allocation.
+
+CEL selectors are not evaluated again.
 """
 
 from collections import Counter
@@ -29,7 +33,7 @@ from koordpy.verify.bandwidth_check import LinkedDevice, slow_links
 
 
 class DeviceCheck:
-    """The check of all devices of one plan, on the draft with the plan."""
+    """Checks all devices of one plan. The draft must contain the plan."""
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
@@ -44,14 +48,14 @@ class DeviceCheck:
             if claim.status.allocation is not None
             and not (claim.status.reserved_for and all(one.uid in gone for one in claim.status.reserved_for))
         }
-        """Claims with an allocation that the plan's evictions do not free."""
+        """Key of a claim -> its allocation, for claims that stay allocated after the plan's evictions."""
         promised: Mapping[str, Grant] = view.promised if view is not None else {}
         self.planned: dict[str, tuple[Grant, NodeInfo | None]] = {
             key: (grant, None) for key, grant in promised.items() if key not in self.stated
         }
-        """Claim -> its devices, and the node of its pod, of all pods that the draft has placed.
+        """Key of a claim that the draft, or a plan in progress, allocates -> (its devices, node of its pod).
 
-        Claims with an allocation that is being written have no node here.
+        The node is empty for an allocation of an earlier plan that is being written.
         """
         for key, node in draft.placed.items():
             for claim_key, grant in (draft.family_devices_of(key, CLAIMS) or {}).items():
@@ -60,11 +64,11 @@ class DeviceCheck:
         for key in self.stated.keys() & self.planned.keys():
             groups = {one.uid for one in self.stated[key].status.reserved_for if one.resource == "podgroups"}
             if all(one.uid in pending | groups for one in self.stated[key].status.reserved_for):
-                del self.stated[key]  # no pod uses the allocation, so the plan may replace it
+                del self.stated[key]  # no pod uses the current allocation, so the plan may replace it
         self._sum_up()
 
     def _sum_up(self) -> None:
-        """Adds up what all claims take: devices whole, shares, capacities and counters."""
+        """Adds up the allocations of all claims: whole devices, shares, capacities and counters."""
         self.whole: Counter[DeviceId] = Counter()
         self.shares: Counter[DeviceId] = Counter()
         self.amounts: dict[tuple[DeviceId, str], Fraction] = {}
@@ -94,7 +98,7 @@ class DeviceCheck:
             self.amounts[key] = self.amounts.get(key, Fraction(0)) + parse_exact(amount)
 
     def _facts(self, device: DeviceId) -> BasicDevice | None:
-        """Returns the fields of an offered device; None for a device that is not offered."""
+        """Returns the fields of a device in its ResourceSlice; None if no slice offers it."""
         for one in self.slices.get((device.driver, device.pool), ()):
             for listed in one.spec.devices:
                 if listed.name == device.device:
@@ -136,7 +140,7 @@ class DeviceCheck:
         return faults + (self._slow_links(pod, node) if given else [])
 
     def _slow_links(self, pod: PodInfo, node: NodeInfo) -> list[str]:
-        """Returns the faults of the links between the devices of a pod, those of allocated claims too."""
+        """Returns the faults of the links between all devices of a pod, including those of already allocated claims."""
         if keys.GPU_MIN_BANDWIDTH not in pod.pod.metadata.annotations:
             return []
         devices: dict[DeviceId, LinkedDevice] = {}
@@ -157,7 +161,7 @@ class DeviceCheck:
         return slow_links(pod, node, ordered, partial(self._offered, node), self.draft.snapshot)
 
     def _offered(self, node: NodeInfo, driver: str) -> Iterator[LinkedDevice]:
-        """Yields the devices of a driver that a node reaches."""
+        """Yields the devices of a driver that a node can use."""
         for (other, pool), slices in self.slices.items():
             near = [one for one in slices if one.spec.node_name in (None, "", node.name)] if other == driver else ()
             for listed in (device for one in near for device in one.spec.devices):
@@ -166,7 +170,7 @@ class DeviceCheck:
                     yield _linked(device, listed.facts)
 
     def _values(self, grant: Grant) -> list[tuple[Granted, dict[str, Any]]]:
-        """Returns (device, attribute with its domain -> value) of each device of a claim."""
+        """Returns, for each device of a claim, (allocated device, its attributes: name with domain -> value)."""
         out = []
         for one in grant:
             facts = self._facts(one.device)
@@ -175,7 +179,8 @@ class DeviceCheck:
         return out
 
     def _is_excessive(self, granted: Granted) -> bool:
-        """Returns whether a device, its capacities or its counters are given out more than once."""
+        """Returns True if a device is allocated twice, or if more of its capacities or counters is allocated than there
+        is."""
         device, facts = granted.device, self._facts(granted.device)
         if facts is None:
             return True
@@ -199,7 +204,7 @@ class DeviceCheck:
         )
 
     def _is_offered(self, device: DeviceId, node: NodeInfo) -> bool:
-        """Returns whether a complete pool offers a device on a node."""
+        """Returns True if a complete pool offers a device on a node."""
         slices = self.slices.get((device.driver, device.pool), ())
         if not slices or len(slices) != max(one.spec.pool.resource_slice_count for one in slices):
             return False
@@ -213,7 +218,7 @@ class DeviceCheck:
 
 
 def _current(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[ResourceSlice]]:
-    """Returns (driver, pool) -> slices of the newest generation."""
+    """Returns (driver, pool) -> slices of the pool's newest generation."""
     newest: dict[tuple[str, str], int] = {}
     listed = list(slices)
     for one in listed:
@@ -228,13 +233,13 @@ def _current(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[Reso
 
 
 def _linked(device: DeviceId, facts: BasicDevice) -> LinkedDevice:
-    """Returns a device with its attributes that are texts, by names with domain."""
+    """Returns a device with those of its attributes that have string values."""
     named = {k if "/" in k else f"{device.driver}/{k}": v.text for k, v in facts.attributes.items()}
     return LinkedDevice(device.driver, device.device, {k: v for k, v in named.items() if v is not None})
 
 
 def _draws(facts: BasicDevice | None) -> list[tuple[tuple[str, str], Fraction]]:
-    """Returns ((counter set, counter), amount) of what a device draws."""
+    """Returns the amounts of shared counters that a device consumes: ((counter set, counter), amount)."""
     uses = facts.consumes_counters if facts is not None else ()
     return [((use.counter_set, name), parse_exact(c.value)) for use in uses for name, c in use.counters.items()]
 
@@ -251,7 +256,7 @@ def _matches(selector: NodeSelector | None, node: NodeInfo) -> bool:
 def _claim_faults(
     claim: ResourceClaim, key: str, grant: Grant, values: list[tuple[Granted, dict[str, Any]]]
 ) -> list[str]:
-    """Returns the faults of numbers and constraints of one claim."""
+    """Returns the faults of one claim: wrong numbers of devices, and constraints that are not satisfied."""
     faults = []
     by_request: dict[str, list[str]] = {}
     for one in grant:
@@ -271,7 +276,7 @@ def _claim_faults(
 
 
 def _number_faults(request: DeviceRequest, key: str, given: list[str]) -> list[str]:
-    """Returns the fault of the number of devices of one request; nothing without one."""
+    """Returns the fault of a wrong number of devices for one request; empty if the number is right."""
     if len(set(given)) > 1:
         return [f"resource claim {key} gets devices of several alternatives of request {request.name}"]
     alternatives = dict(request.alternatives)

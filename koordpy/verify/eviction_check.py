@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The independent check of evictions, whatever their rule: no protected pod, whole units, PodDisruptionBudgets.
+"""Checks evictions of all rules: no protected pods, units as a whole, PodDisruptionBudgets.
 
-It also checks evictions without a preemptor: by quotas that give back, and of stale gangs. Sources: preemption.md 2,
-3.5 and 7, quota-fairness.md 5.
+It also checks evictions without a preemptor, such as those of quotas above their runtime and of stale gangs. Sources:
+preemption.md 2, 3.5 and 7, quota-fairness.md 5.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ STALE_GANG, REPAIR = "stale-gang", "repair"
 
 @dataclass(frozen=True, eq=False)
 class EvictedUnit:
-    """Pods that are evicted or moved together, and the rule that allows it."""
+    """Pods that are evicted or moved together, and the preemption rule that allows it."""
 
     pods: tuple[PodInfo, ...]
     rule: str
@@ -39,23 +39,23 @@ class EvictedUnit:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """What the checks read of a round."""
+    """The data of a round that the checks of evictions read."""
 
     round_state: RoundState
-    """With the draft as it was before the plan."""
+    """The round state; its draft must not contain the plan yet."""
     entitlements: Entitlements | None
-    """Fair shares; None if fair share is not reclaimed."""
+    """Fair shares; None if fair shares are not reclaimed."""
     budgets: Sequence[Budget]
     """PodDisruptionBudgets with the evictions that each still allows."""
     known: dict[object, Any] = field(default_factory=dict)
-    """Cache of the round for `TenantCheck`."""
+    """Cache that `TenantCheck` uses for the round."""
 
 
 def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at: Round) -> list[PlanFault]:
-    """Returns the faults of units that a quota above its limit gives back, on the draft as it was before.
+    """Returns the faults of the evicted units of a quota above its runtime. The draft must not contain the evictions.
 
-    name: of the quota. limit: its runtime, by resource. Each unit must be needed: without it, the others must be too
-    few, or gangs would not be whole.
+    name: of the quota. limit: its runtime, by resource. Each unit must be needed: without its eviction, the quota would
+    stay above the limit, or gangs would be evicted in part.
     """
     plan = EvictionCheck(at)
     faults = [*found(Check.VICTIMS, plan.check_evictable(taken)), *found(Check.UNITS, plan.whole(taken))]
@@ -72,7 +72,7 @@ def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at
     }
 
     def enough(some: Sequence[EvictedUnit]) -> bool:
-        """Returns True if the quota is within its limit once some units are gone."""
+        """Returns True if the quota is within its limit after the eviction of some units."""
         held = sum((Counter(pod.charged) for one in some for pod in one.pods), Counter[str]())
         return all(held[r] >= above for r, above in over.items())
 
@@ -84,7 +84,7 @@ def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at
 
 
 def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[PlanFault]:
-    """Returns the faults of the eviction of a stale gang, on the draft as it was before."""
+    """Returns the faults of the eviction of a stale gang. The draft must not contain the eviction."""
     plan, taken = EvictionCheck(at), [EvictedUnit(tuple(pods), STALE_GANG)]
     texts, going = plan.check_evictable(taken), {pod.key for pod in pods}
     lost = {pod.key for pod in gang.pods if pod.lost and pod.pod.metadata.deletion_timestamp}
@@ -101,7 +101,7 @@ def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[PlanFaul
 
 
 def check_moved(unit: Unit, pods: Sequence[PodInfo], at: Round) -> list[PlanFault]:
-    """Returns the faults of the eviction of a broken unit that moves as a whole, on the draft as it was before."""
+    """Returns the faults of the eviction of a broken unit that moves as a whole. The draft must not contain it."""
     plan, taken = EvictionCheck(at), [EvictedUnit(tuple(pods), REPAIR)]
     going = {pod.key for pod in pods}
     texts = plan.check_evictable(taken)
@@ -113,7 +113,7 @@ def check_moved(unit: Unit, pods: Sequence[PodInfo], at: Round) -> list[PlanFaul
 
 
 def check_hurt(unit: Unit, pods: Sequence[PodInfo], at: Round) -> list[PlanFault]:
-    """Returns the faults of the eviction of members with unhealthy devices, on the draft as it was before."""
+    """Returns the faults of the eviction of members with unhealthy devices. The draft must not contain it."""
     plan, taken = EvictionCheck(at), [EvictedUnit(tuple(pods), REPAIR)]
     sick = {key for view in at.round_state.snapshot.families.values() for key in view.sick_holders}
     texts = plan.check_evictable(taken)
@@ -130,16 +130,17 @@ def rejection(
     nodes: Sequence[tuple[str, str]] = (),
     way: str = "",
 ) -> RejectedPlan:
-    """Returns the record of a plan that is not carried out, with all that is needed to analyse it.
+    """Returns the record of a rejected plan, with the data that is needed to analyse it.
 
-    unit: id of the unit, or `quota NAME`. nodes: (pod key, node name). way: the way of choosing the victims.
+    unit: id of the unit, or `quota NAME`. nodes: (pod key, node name) of the members. way: the way of choosing the
+    victims; empty without one.
     """
     victims = tuple((pod.key, one.rule) for one in taken for pod in one.pods)
     return RejectedPlan(unit, tuple((str(one.check), str(one)) for one in faults), way, victims, tuple(nodes))
 
 
 class EvictionCheck:
-    """The check of pods that are evicted from the draft."""
+    """Checks the pods that a plan evicts from the draft."""
 
     def __init__(self, at: Round, back: Mapping[str, int] | None = None) -> None:
         """back: pod key -> new node position of moved pods; None without moves."""
@@ -150,10 +151,10 @@ class EvictionCheck:
         self._known_covers: dict[object, list[int]] = {}
 
     def check_evictable(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the faults of pods that may not be evicted by any rule, or not by their rule.
+        """Returns the faults of pods that no rule, or not their rule, may evict.
 
-        These are protected, unbound and terminating pods, pods that the round has evicted or placed, and pods of other
-        schedulers under a rule other than priority.
+        No rule may evict protected, unbound and terminating pods, and pods that the round has already evicted or
+        placed. Only the rule `priority` may evict pods of other schedulers.
         """
         faults, seen = list[str](), set[str]()
         names = self.snapshot.scheduler_names
@@ -172,7 +173,8 @@ class EvictionCheck:
         return faults
 
     def whole(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the faults of gangs that are left below their minimum, instead of being evicted as a whole."""
+        """Returns the faults of gangs that the evictions leave below their minimum instead of evicting them as a
+        whole."""
         going = {pod.key for one in taken for pod in one.pods}
         seen, faults = set[object](), list[str]()
         for gang in (pod.gang for one in taken for pod in one.pods):
@@ -186,9 +188,9 @@ class EvictionCheck:
     def _check_group(self, group: Unit, going: set[str]) -> list[str]:
         """Returns the faults of the evicted members of one GangGroup.
 
-        going: keys of all evicted pods. If the core of one gang is evicted, all gangs of the group must be.
+        going: keys of all evicted pods. If a gang loses its minimum, all gangs of the group must be evicted.
         """
-        # core: a gang that had its minimum is evicted as a whole; stays: a member of the group is left
+        # core: True if a gang that had its minimum is evicted as a whole; stays: True if a member of the group stays
         faults, core, stays = [], False, False
         for gang in group.gangs:
             bound = self._live_members(gang)
@@ -214,7 +216,8 @@ class EvictionCheck:
         return [pod for pod in gang.bound if pod.key not in evicted and not pod.pod.metadata.deletion_timestamp]
 
     def _multiples(self, group: Unit, going: set[str]) -> list[str]:
-        """Returns the faults of the remaining members by podCountMultiple, in domains that lose surplus members."""
+        """Returns the faults of domains that lose surplus members, if their remaining members violate
+        podCountMultiple."""
         layers, index = self.snapshot.tree.layers, self.snapshot.index
         rules = [(layers.level(r.layer), r) for gang in group.gangs for r in gang.wish.gather if r.multiple > 1]
         bound = [pod for gang in group.gangs for pod in self._live_members(gang) if pod.node in index]
@@ -239,9 +242,10 @@ class EvictionCheck:
         return faults
 
     def budgets(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the faults by PodDisruptionBudgets (3.5).
+        """Returns the faults by PodDisruptionBudgets (preemption.md 3.5).
 
-        A budget that covers a victim of a rule other than priority must not be exceeded, counted over all victims.
+        If a budget covers a victim of a rule other than `priority`, all victims of the plan together must not exceed
+        it.
         """
         strict = {pod.key for one in taken if one.rule != PRIORITY for pod in one.pods}
         counts, forbid, several = Counter[int](), set[int](), list[str]()
@@ -259,7 +263,7 @@ class EvictionCheck:
         ]
 
     def _covering(self, pod: PodInfo) -> list[int]:
-        """Returns the positions of the budgets that an eviction of a pod counts against."""
+        """Returns the positions of the budgets that count the eviction of a pod."""
         labels = pod.pod.metadata.labels
         key = pod.namespace, tuple(sorted(labels.items()))
         known = self._known_covers.get(key)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The independent check of a unit's placements, before they are committed to the round.
+"""Checks the placements of a unit before they are added to the round's draft.
 
-It covers capacity, quotas, filters, devices, and the constraints of gangs, in plain Python over objects, names and
-labels. A plan that fails is not carried out: the unit stays pending with reason SchedulerError. `preemption_check.py`
-checks victims.
+It checks capacity, quotas, filters, devices, and the constraints of gangs, in plain Python over objects, names and
+labels. A plan with a fault is not carried out: the unit stays pending with the reason SchedulerError.
+`preemption_check.py` checks victims.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ from koordpy.verify.tie_check import check_ties
 
 
 def found(check: Check, texts: Iterable[str]) -> list[PlanFault]:
-    """Returns the texts that one check has found as faults."""
+    """Returns faults with the given texts. check: the check that has found them."""
     return [PlanFault(text, check) for text in texts]
 
 
@@ -49,9 +49,10 @@ def check_plan(
 ) -> list[PlanFault]:
     """Returns the faults of a plan; empty for a valid plan.
 
-    nodes: pod key -> node name of each member that the plan places. round_state: with the draft as it was before the
-    plan. devices: pod key -> devices of each family allocated by name. notes: pod key -> annotations of its Binding.
-    whole: True if a single pod is checked against all pods of the cluster, too; plans of several pods always are.
+    nodes: pod key -> node name of each member that the plan places. round_state: its draft must not contain the plan
+    yet. devices: pod key -> devices of each family that are allocated by name. notes: pod key -> annotations of its
+    Binding. whole: True to check also a single pod against all pods of the cluster, as plans of several pods always
+    are.
     """
     pods = {pod.key: pod for pod in unit.members}
     unknown = [
@@ -79,7 +80,8 @@ def check_plan(
 def check_filters(
     placed: Sequence[tuple[PodInfo, str]], round_state: RoundState, *, whole: bool = False
 ) -> list[PlanFault]:
-    """Returns the faults by filters on nodes, and by constraints between pods."""
+    """Returns the faults by filters that read only the node, and by constraints between pods. Arguments as in
+    `check_ties`."""
     faults = found(Check.NODES, _node_faults(placed, round_state))
     whole = whole or len(placed) > 1
     if whole or any(pod.ties or pod.pod.spec.topology_spread_constraints for pod, _ in placed):
@@ -90,8 +92,8 @@ def check_filters(
 def check_returns(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState) -> list[PlanFault]:
     """Returns the faults of moved pods on their new nodes.
 
-    placed: (the pod as it is recreated, node name). The draft must have the moved pods evicted and the preemptor
-    placed.
+    placed: (the pod as it will be created again, node name). In the draft, the moved pods must be evicted and the
+    preemptor placed.
     """
     faults = [
         *_capacity_faults(placed, round_state),
@@ -137,7 +139,7 @@ def _capacity_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundSt
 def _reservation_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState) -> list[str]:
     """Returns the faults of moved pods that use capacity which is reserved for pods nominated to their node.
 
-    Each pod counts together with the moved pods on its node of the same or a lower priority.
+    The requests of a moved pod are added to those of the moved pods on its node with the same or a lower priority.
     """
     draft: Draft = round_state.draft
     index, columns = round_state.snapshot.index, round_state.snapshot.columns
@@ -163,7 +165,7 @@ def _reservation_faults(placed: Sequence[tuple[PodInfo, str]], round_state: Roun
 
 
 def _node_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState) -> list[str]:
-    """Returns the faults by taints, node selector and node affinity; equal pods are checked once per node."""
+    """Returns the faults by taints, node selector and node affinity. Pods of one shape are checked once per node."""
     faults = []
     keeps = round_state.snapshot.keeps_spares and not round_state.inputs.opens_spares
     spares = frozenset(spare_names(round_state.snapshot) if keeps else ())
@@ -185,7 +187,7 @@ def _node_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState)
 
 
 def _refusals(pod: PodInfo, node: NodeInfo) -> list[str]:
-    """Returns the faults of a pod on a node by its taints, node selector, node affinity and declared features."""
+    """Returns the faults of a pod on a node by taints, node selector, node affinity and declared features."""
     faults, spec, name = [], pod.pod.spec, node.name
     for taint in node.taints:
         effect = taint.effect in node_filters.FILTERING_EFFECTS
@@ -203,7 +205,7 @@ def _refusals(pod: PodInfo, node: NodeInfo) -> list[str]:
 
 
 def allows(pod: PodInfo, node: NodeInfo, config: KoordpyConfiguration) -> bool:
-    """Returns True if a pending pod may be placed on a node by the node's labels, taints and cordon."""
+    """Returns True if the labels, taints and cordon of a node admit a pending pod."""
     if node.unschedulable and not tolerated(UNSCHEDULABLE_TAINT, pod.pod.spec.tolerations):
         return False
     added = config.filters.node_affinity.added_affinity
@@ -224,15 +226,15 @@ def _minimum_faults(unit: Unit, nodes: Mapping[str, str]) -> list[str]:
 
 
 def path_of(name: str, snapshot: Snapshot) -> tuple[object, ...]:
-    """Returns the domains of a node by its labels, from the top down; the last one is the node itself."""
+    """Returns the domains of a node by its labels, from the top layer down; the last one is the node itself."""
     labels = snapshot.nodes[snapshot.index[name]].labels
     return (*domain_parts(snapshot.tree.layers, name, labels), (False, name))
 
 
 def check_gathered(unit: Unit, nodes: Mapping[str, str], round_state: RoundState) -> list[str]:
-    """Returns the faults by MustGather, also of parts of a gang, by podCountMultiple, and by required topology keys.
+    """Returns the faults by MustGather (of gangs and of parts), by podCountMultiple, and by required topology keys.
 
-    Bound and new members count together. Their domains are read from node labels.
+    Bound members and newly placed members are checked together. Their domains are read from node labels.
     """
     if not any(gang.wish.gather or gang.hard_keys or gang.has_parts for gang in unit.gangs):
         return []
@@ -242,7 +244,7 @@ def check_gathered(unit: Unit, nodes: Mapping[str, str], round_state: RoundState
     known = {name: path_of(name, snapshot) for name in dict.fromkeys(at) if name in snapshot.index}
     paths = [known[name] for name in at if name in known]
     faults = []
-    # parts of a gang: the members of each share one domain
+    # parts of gangs: the members of each part must share one domain
     for part in parts_of(unit, layers):
         names = {nodes.get(pod.key) or pod.node for pod in part.members if pod.key in nodes or pod.bound}
         layer = part.label or snapshot.tree.layer_name(part.level)
@@ -252,7 +254,7 @@ def check_gathered(unit: Unit, nodes: Mapping[str, str], round_state: RoundState
         }
         if (len(where) > 1 or None in where) and any(pod.key in nodes for pod in part.members):
             faults.append(f"MustGather {layer}: a {part.scope} in {count_noun(len(where), 'domain')}")
-    # the whole unit: the layers and topology keys that each gang requires
+    # the whole unit: it must share the domains that each of its gangs requires, by layer and by topology key
     for gang in unit.gangs:
         for rule in gang.wish.gather:
             level = layers.level(rule.layer)

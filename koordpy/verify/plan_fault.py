@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fault that an independent check finds in a plan: its text, and the name of the check for metrics."""
+"""Defines `PlanFault`: a fault that an independent check has found in a plan, with the name of the check for
+metrics."""
 
 from enum import StrEnum
 from typing import Self
@@ -21,23 +22,23 @@ class Check(StrEnum):
     QUOTAS = "quotas"
     """No quota exceeds a limit."""
     DEVICES = "devices"
-    """Devices of families without a check of that name."""
+    """Devices of families that have no check with the family's name."""
     GPUS = "gpus"
     NPUS = "npus"
     CLAIMS = "claims"
     """Volumes and devices of claims."""
     VICTIMS = "victims"
-    """The victims may be evicted at all."""
+    """The victims are pods that the preemptor may evict: bound, not protected, and so on."""
     UNITS = "units"
     """Gangs are evicted as a whole, or keep their minimum."""
     PRIORITY = "priority"
     """Victims of rule `priority`."""
     RECLAIM = "reclaim"
-    """Victims of rule `quota`, and units that quotas give back."""
+    """Victims of rule `quota`, and evicted units of quotas above their runtime."""
     SHARES = "shares"
     """Victims of rule `fair-share`."""
     CONSOLIDATION = "consolidation"
-    """Which units may be moved."""
+    """Units that consolidation moves."""
     BUDGETS = "budgets"
     """PodDisruptionBudgets."""
     PROTECTION = "protection"
@@ -47,7 +48,7 @@ class Check(StrEnum):
 
 
 def check_of(family: str) -> Check:
-    """Returns the check that counts faults of a device family: the one with the family's name, else `DEVICES`."""
+    """Returns the check for faults of a device family: the check with the family's name, else `DEVICES`."""
     return Check(family) if family in set(Check) else Check.DEVICES
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums for the independent check of a preemption plan: what it adds to each quota, and what each quota loses.
+"""Computes sums per quota for the check of a plan with victims: amounts that the plan adds and that it removes.
 
-The sums are computed pod by pod from the draft as it was before the plan, without code of the search.
+The sums are computed pod by pod, on the draft before the plan, without code of the search for victims.
 """
 
 from collections import Counter
@@ -20,12 +20,13 @@ Sums = Mapping[str, Counter[str]]
 class PlanSums(EvictionCheck):
     """Sums over the pods of one plan.
 
-    "Below the LCA" (lowest common ancestor) are the quotas of one path that another path does not contain.
+    "Below the LCA" (lowest common ancestor) of two paths of quotas means: the quotas of the one path that the other
+    path does not contain.
     """
 
     def __init__(self, unit: Unit, nodes: Mapping[str, int], back: Mapping[str, int], at: Round) -> None:
-        """unit: the preemptor. nodes: pod key -> node position of each member placed. back: pod key -> new node
-        position of moved pods. at: the round."""
+        """unit: the preemptor. nodes: pod key -> node position of each placed member. back: key of a moved pod -> its
+        new node position. at: the round."""
         super().__init__(at, back)
         self.unit, self.nodes = unit, nodes
         self.placed = [self.snapshot.pods[key] for key in nodes]
@@ -33,12 +34,12 @@ class PlanSums(EvictionCheck):
         self.requested = {r for pod in self.placed for r, amount in pod.charged.items() if amount > 0}
         self.leaf = self.quotas.quota_of(self.placed[0]) if self.placed else ""
         self.added = self.sum_by_quota(self.placed)
-        """Quota -> requests of the placed members in it and below it."""
+        """Quota -> sum of the requests of the placed members in it and in quotas below it."""
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
     def sum_by_quota(self, pods: Iterable[PodInfo]) -> dict[str, Counter[str]]:
-        """Returns quota -> requests of the pods in it and below it."""
+        """Returns quota -> sum of the requests of the pods in it and in quotas below it."""
         out: dict[str, Counter[str]] = {}
         for pod in pods:
             for name in self.tree.path(self.quotas.quota_of(pod)):
@@ -63,9 +64,9 @@ class PlanSums(EvictionCheck):
         return sorted(self.requested & set(self.tree.quotas[name].max))
 
     def limits_after(self, gone: Iterable[PodInfo]) -> Mapping[str, Mapping[str, int]]:
-        """Returns quota -> resource -> limit once some pods are gone.
+        """Returns quota -> resource -> limit after some pods are evicted.
 
-        Pods in no quota return capacity to the total that quotas share, which can raise limits.
+        Evicted pods without a quota return capacity to the total that quotas share, which can raise limits.
         """
         freed: Counter[str] = Counter()
         for pod in gone if self.config.quota.no_quota_yields != "never" else ():
@@ -74,9 +75,9 @@ class PlanSums(EvictionCheck):
         return self.round_state.admission.admission_limits_after(freed)
 
     def faults_below_min(self, names: Iterable[str], lost: Sums) -> list[str]:
-        """Returns the faults of quotas that end with less than min(used before, min) of a counted resource.
+        """Returns the faults of quotas that the plan leaves with less than min(usage before, their min) of a resource.
 
-        names: quotas that must not. lost: amounts that each quota loses with the plan.
+        names: the quotas to check. lost: amounts that each quota loses with the plan.
         """
         faults = []
         for name in dict.fromkeys(names):
@@ -89,10 +90,10 @@ class PlanSums(EvictionCheck):
         return faults
 
     def is_guaranteed(self, pod: PodInfo, lost: Sums) -> bool:
-        """Returns True if the preemptor ends within its guarantee against a pod.
+        """Returns True if the preemptor is within its guarantee against a pod after the plan.
 
-        That is, its quotas below the LCA with the pod's quota use at most their min of each requested resource. lost:
-        amounts that each quota loses with the plan.
+        This means: its quotas below the LCA with the pod's quota use at most their min of each requested resource.
+        lost: amounts that each quota loses with the plan.
         """
         ours = self.preemptor_quotas(pod)
         if not ours or not self.counted_resources(self.leaf):
@@ -105,7 +106,8 @@ class PlanSums(EvictionCheck):
         )
 
     def quotas_within_min(self, pod: PodInfo, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the quotas of a pod below the LCA that use at most their min of each resource that its unit uses.
+        """Returns the quotas of a pod, below the LCA with the preemptor, that use at most their min of all resources
+        that the pod's unit uses.
 
         taken: the units of the plan; one of them contains the pod.
         """
@@ -127,7 +129,8 @@ class PlanSums(EvictionCheck):
 
     @cached_property
     def _gainers(self) -> set[str]:
-        """Ids of the units that gained by a recent eviction of the preemptor, directly or along a chain."""
+        """Ids of the units for which the preemptor was recently evicted; also units for which one of these was evicted,
+        and so on."""
         out, newest = set[str](), {self.unit.id}
         while newest:
             newest = {one for unit in newest for one in self.snapshot.evicted_for.get(unit, ())} - out
@@ -136,12 +139,13 @@ class PlanSums(EvictionCheck):
 
 
 def of_sums(sums: Sums, name: str, resource: str) -> int:
-    """Returns an amount of a quota; 0 for a quota without any."""
+    """Returns a quota's amount of a resource; 0 if the sums have none."""
     return sums[name][resource] if name in sums else 0
 
 
 def crosses_once(parts: Sequence[int], over: int | Fraction) -> bool:
-    """Returns True if a tenant is above its entitlement before each of its units is evicted, the largest one last.
+    """Returns True if a tenant is above its entitlement before each eviction of its units, if the largest unit is
+    evicted last.
 
     parts: amounts of the evicted units. over: usage above the entitlement before the plan.
     """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The independent check of the victims of a plan, by every rule of preemption.md 2 and 3.
+"""Checks the victims of a plan against all rules of preemption.md 2 and 3.
 
-It goes pod by pod over the objects: which pods may be evicted, whole units, the conditions of each rule,
-PodDisruptionBudgets, quotas, and the limits on harm. Usage, shares and nominations are those of the round. Everything
-else is computed here, without code of the search. `verify/plan_check.py` checks the members' nodes on a draft without
-the victims. A plan may evict more pods than needed: `needless` only counts such plans (preemption.md 5).
+It checks pod by pod: which pods may be evicted, units as a whole, the conditions of each rule, PodDisruptionBudgets,
+quotas, and the limits on harm. Usage, shares and nominations are taken from the round; everything else is computed
+here, without code of the search. `plan_check.py` checks the members' nodes, on a draft without the victims. A plan that
+evicts more pods than needed is not rejected: `needless` finds such plans only for metrics (preemption.md 5).
 """
 
 from collections import Counter
@@ -32,27 +32,26 @@ from koordpy.verify.tenant_check import TenantCheck
 def check_victims(
     unit: Unit, taken: Sequence[EvictedUnit], nodes: Mapping[str, int], back: Mapping[str, int], at: Round
 ) -> list[PlanFault]:
-    """Returns the faults of evicting units for members of a unit, on the draft as it was before.
+    """Returns the faults of evicting units for members of a unit. The draft must not contain the plan.
 
-    unit: the preemptor. nodes: pod key -> node position of each member placed. back: pod key -> new node position of
-    moved pods. at: the round.
+    unit: the preemptor. nodes: pod key -> node position of each placed member. back: key of a moved pod -> its new node
+    position. at: the round.
     """
     plan = VictimCheck(unit, nodes, back, at)
     faults = [*found(Check.VICTIMS, plan.check_identity(taken)), *found(Check.UNITS, plan.whole(taken))]
-    return faults or plan.lawful(taken)  # sums over invalid victims mean nothing
+    return faults or plan.lawful(taken)  # sums over invalid victims would be meaningless
 
 
 def check_moves(unit: Unit, moved: Mapping[str, str], round_state: RoundState) -> list[PlanFault]:
     """Returns the faults of the new nodes of a gang's moved members. moved: pod key -> name of the new node.
 
-    Members must be no further apart than before, and satisfy the gang's constraints. A gang with matchPolicy
-    `only-waiting` must move with at least its minimum: running members do not count for it, so fewer could not start
-    again.
+    Members must not be further apart than before, and must satisfy the gang's constraints. Of a gang with match-policy
+    `only-waiting`, at least its minimum must move, because its running members do not count for the minimum.
     """
     snapshot = round_state.snapshot
 
     def together(nodes: Mapping[str, str]) -> int:
-        """Returns how many layers, from the top, have one domain with all members. nodes: pod key -> new node."""
+        """Returns how many layers, from the top down, have one domain with all members. nodes: pod key -> new node."""
         paths = [
             path_of(name, snapshot)
             for pod in unit.members
@@ -71,12 +70,12 @@ def check_moves(unit: Unit, moved: Mapping[str, str], round_state: RoundState) -
 
 
 class VictimCheck(PlanSums):
-    """The check of one plan, on the draft as it was before the plan."""
+    """Checks the victims of one plan. The draft must not contain the plan."""
 
     # --- section 2 ----------------------------------------------------------------------------------------------------
 
     def check_identity(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the faults of pods that may not be evicted for this unit, whatever the numbers (preemption.md 2)."""
+        """Returns the faults of pods that this unit may not evict, whatever amounts they use (preemption.md 2)."""
         faults = [*([] if self.nodes else ["pods are evicted for no member"]), *self.check_evictable(taken)]
         own = {gang.ref for gang in self.unit.gangs}
         for pod, rule in ((pod, one.rule) for one in taken for pod in one.pods):
@@ -108,7 +107,7 @@ class VictimCheck(PlanSums):
         ]
 
     def _beyond_limits(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the faults by the guards (3.7), which do not apply to system priorities."""
+        """Returns the faults by the guards on harm and surplus members (3.7); empty for system priorities."""
         if min(pod.priority for pod in self.placed) >= SYSTEM_PRIORITY_FLOOR:
             return []
         spared = list[str]()
@@ -118,9 +117,9 @@ class VictimCheck(PlanSums):
         return [*check_harm(self.placed, taken, self.config), *spared]
 
     def _admitted(self, lost: Sums, gone: Sequence[PodInfo]) -> list[str]:
-        """Returns the faults of the preemptor's quotas that end above their limit, nominated pods included.
+        """Returns the faults of the preemptor's quotas that are above their limit after the plan. Nominated pods count.
 
-        lost: amounts that each quota loses with the plan. gone: all evicted pods without moved ones.
+        lost: amounts that each quota loses with the plan. gone: all evicted pods, without moved pods.
         """
         if not self.added:
             return []
@@ -136,7 +135,7 @@ class VictimCheck(PlanSums):
     def _by_priority(self, taken: Sequence[EvictedUnit], lost: Sums, gone: Sequence[PodInfo]) -> list[str]:
         """Returns the faults of victims by rule `priority` (3.1).
 
-        taken: these victims. lost, gone: of all victims of the plan.
+        taken: victims of this rule. lost: amounts that each quota loses with the plan. gone: all evicted pods.
         """
         if not taken:
             return []
@@ -165,8 +164,8 @@ class VictimCheck(PlanSums):
         return [*faults, *self._tenants(lost).preempted(taken, gone)]
 
     def _by_quota(self, taken: Sequence[EvictedUnit], lost: Sums) -> list[str]:
-        """Returns the faults of victims by rule `quota` (3.2). taken: these victims. lost: by all victims of the
-        plan."""
+        """Returns the faults of victims by rule `quota` (3.2). taken: victims of this rule. lost: amounts that each
+        quota loses with the plan."""
         if not taken:
             return []
         quotas = self.tree.quotas
@@ -187,14 +186,14 @@ class VictimCheck(PlanSums):
             for pod in own
             if self.quotas.quota_of(pod) not in others
         ]
-        # the gate: the preemptor's quotas end within their min
+        # after the plan, the preemptor's quotas must be within their min
         for name in dict.fromkeys(name for pod in own for name in self.preemptor_quotas(pod)):
             for resource in self.counted_resources(name):
                 after = self.use.used(name, resource) - of_sums(lost, name, resource)
                 after += self.added[name][resource]
                 if after > quotas[name].least(resource):
                     faults.append(f"quota {name} would use {after} of min {quotas[name].least(resource)} {resource}")
-        # the victims' quotas are above their min before each unit is evicted
+        # before each eviction of a unit, the victims' quotas must be above their min
         for name in dict.fromkeys(name for pod in own for name in self.victim_quotas(pod)):
             parts = [self.sum_by_quota(one.pods).get(name) for one in taken]
             if not any(
@@ -208,7 +207,8 @@ class VictimCheck(PlanSums):
     # --- shares -------------------------------------------------------------------------------------------------------
 
     def _usage_by_tenant(self, pods: Iterable[PodInfo], shares: Entitlements) -> dict[ShareQueue, Counter[str]]:
-        """Returns tenant -> counted amounts that some pods use in it and below it."""
+        """Returns tenant -> amounts that some pods use in it and in tenants below it, of resources that shares
+        count."""
         out: dict[ShareQueue, Counter[str]] = {}
         for pod in pods:
             for tenant in shares.path(pod):
@@ -221,9 +221,9 @@ class VictimCheck(PlanSums):
         return [tenant for tenant in shares.path(pod) if tenant not in theirs]
 
     def _share_floors(self, own: Sequence[PodInfo], gone: Sequence[PodInfo]) -> list[str]:
-        """Returns the faults of tenants that rule `priority` leaves with less than min(used before, share) (3.1).
+        """Returns the faults of tenants that rule `priority` leaves with less than min(usage before, share) (3.1).
 
-        Only if fair share is reclaimed. own: victims of the rule. gone: all evicted pods.
+        Empty if fair shares are not reclaimed. own: victims of the rule. gone: all evicted pods.
         """
         shares = self.at.entitlements
         if shares is None:
@@ -243,11 +243,13 @@ class VictimCheck(PlanSums):
         return faults
 
     def _by_share(self, taken: Sequence[EvictedUnit], lost: Sums, gone: Sequence[PodInfo]) -> list[str]:
-        """Returns the faults of victims by rule `fair-share` (3.3). taken: these victims. lost, gone: of all victims.
+        """Returns the faults of victims by rule `fair-share` (3.3). taken: victims of this rule. lost, gone: as in
+        `_by_priority`.
 
-        The conditions, in order: quotas keep their min; the preemptor's tenants end within their share; no flip; units
-        that gained are protected; each unit frees a requested resource; tenants are above their share before each unit
-        is evicted.
+        The conditions, in order: quotas keep their min; the preemptor's tenants are within their share after the plan;
+        in one resource the preemptor's tenant is then less far above its share than the victim's tenant was; no
+        victim's unit has recently gained by an eviction of the preemptor; each unit frees a requested resource; tenants
+        are above their share before each eviction.
         """
         shares = self.at.entitlements
         if not taken:
@@ -300,8 +302,8 @@ class VictimCheck(PlanSums):
     def _by_consolidation(self, taken: Sequence[EvictedUnit]) -> list[str]:
         """Returns the faults of units that consolidation moves (3.4).
 
-        Consolidation must be on, or step 5b must apply. No moved pod may have a higher priority than the preemptor, be
-        marked, or belong to a tenant within its entitlement.
+        Consolidation must be enabled, or step 5b must apply (`TenantCheck.may_move`). Moved pods must not have a higher
+        priority than the preemptor, be marked as immovable, or belong to a tenant within its entitlement.
         """
         if not taken:
             return []
@@ -327,7 +329,7 @@ class VictimCheck(PlanSums):
         return faults
 
     def _tenants(self, lost: Sums) -> TenantCheck:
-        """Returns the check of evictions from other tenants. lost: amounts that quotas lose with the plan."""
+        """Returns the check of evictions from other tenants. lost: amounts that each quota loses with the plan."""
         known = self.at.known
         return TenantCheck(
             self.unit, self.placed, self.round_state, known, gate_open=lambda pod: self.is_guaranteed(pod, lost)
@@ -336,11 +338,11 @@ class VictimCheck(PlanSums):
     # --- minimality ---------------------------------------------------------------------------------------------------
 
     def needless(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the first pod of each unit that need not be evicted if the members are placed where the plan says.
+        """Returns the first pod of each unit that need not be evicted if the members are placed as planned.
 
-        Each unit is tried alone. The result is a lower bound, because members are not tried on other nodes. Three cases
-        are not checked: plans that move pods, nodes with capacity reserved for a nominated pod, and units with claims
-        if members have claims, too. At most `NEEDLESS_UNITS_TRIED` units are tried with all filters.
+        Each unit is tested alone. The result may be incomplete, because members are not tried on other nodes. Three
+        cases are not tested: plans that move pods; nodes with capacity that is reserved for a nominated pod; units with
+        claims, if members have claims, too. At most `NEEDLESS_UNITS_TRIED` units are tested with all filters.
         """
         if self.back:
             return []
@@ -365,7 +367,7 @@ class VictimCheck(PlanSums):
         return out
 
     def _free_after(self, taken: Sequence[EvictedUnit]) -> Ints:
-        """Returns [nodes, columns]: free amounts after the plan."""
+        """Returns [nodes, columns] the free amounts after the plan."""
         free, index = self.snapshot.allocatable - self.draft.used, self.snapshot.index
         for pod in (pod for one in taken for pod in one.pods if pod.node in index):
             free[index[pod.node]] += self._vector([pod])
@@ -374,7 +376,7 @@ class VictimCheck(PlanSums):
         return free
 
     def _vector(self, pods: Iterable[PodInfo]) -> Ints:
-        """Returns [columns]: total requests of pods; column 0 counts the pods."""
+        """Returns [columns] the total requests of pods; column 0 is the number of pods."""
         out = np.zeros(self.snapshot.allocatable.shape[1], dtype=np.int64)
         for pod in pods:
             out[0] += 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The independent check of the guards of preemption.md 3.7, pod by pod, without code of the search.
+"""Checks the two guards of preemption.md 3.7, pod by pod, without code of the search.
 
-The victims of a rule may do at most a multiple of harm of what the plan places, and members above minMember may not
-break gangs.
+The harm of a rule's victims may be at most a configured multiple of the gain. Members above minMember may not cause the
+eviction of other gangs as a whole.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +15,13 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.verify.eviction_check import MOVE, PRIORITY, QUOTA, SHARE, EvictedUnit
 
 _KINDS = ("accelerators", "cpu", "pods")
-"""Measures of harm: the first one that the placed pods request counts."""
+"""Measures of harm. The first measure of which the placed pods request something is used."""
 
 
 def check_harm(placed: Sequence[PodInfo], taken: Sequence[EvictedUnit], config: KoordpyConfiguration) -> list[str]:
     """Returns the faults of rules with more harm than their factor (`protection.maxHarm`) times the gain.
 
-    The gain is what the placed pods request, the harm what the rule's victims request.
+    The gain is the amount that the placed pods request, the harm the amount that the rule's victims request.
     """
     limits = config.protection.max_harm
     factors = {
@@ -52,7 +52,8 @@ def check_harm(placed: Sequence[PodInfo], taken: Sequence[EvictedUnit], config: 
 
 
 def _counted(pod: PodInfo, kind: str) -> Fraction:
-    """Returns the amount of one measure (`_KINDS`) in a pod: accelerators in devices, each card counted once."""
+    """Returns a pod's amount of one measure. kind: one of `_KINDS`. Accelerators are counted in whole devices; a card
+    that two resources describe counts once."""
     if kind != "accelerators":
         return Fraction(pod.charged.get("cpu", 0) if kind == "cpu" else 1)
     most = {True: Fraction(0), False: Fraction(0)}
@@ -66,10 +67,10 @@ def _counted(pod: PodInfo, kind: str) -> Fraction:
 def check_surplus(
     unit: Unit, placed: Iterable[PodInfo], taken: Sequence[EvictedUnit], groups: Groups, gone: Mapping[str, PodInfo]
 ) -> list[str]:
-    """Returns the faults of gangs that are evicted as a whole although the plan places members above minMember.
+    """Returns the faults of gangs that are evicted as a whole for members above the preemptor's minMember.
 
-    Gangs below their minimum count, too. Victims of rule `quota` are exempt. unit: the preemptor. gone: key -> pod that
-    the draft has evicted already.
+    Gangs that run below their minimum are included. Victims of rule `quota` are exempt. unit: the preemptor. gone: key
+    -> pod that the draft has already evicted.
     """
     here: dict[object, int] = {}
     for pod in placed:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The independent check of a plan against quotas: no quota on the path of a pod exceeds a limit.
+"""Checks a plan against quotas: no quota on the path of a placed pod exceeds a limit.
 
 The limits are the runtime (or max) for all pods, and the min for non-preemptible pods (preemption.md 9, I3 and I10).
-Requests are added up pod by pod and quota by quota, without the sums and slots of placement.
+Requests are added up pod by pod and quota by quota, without the planner's sums and slots.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from koordpy.verify.claim_amounts import planned_amounts
 def check_quotas(
     placed: Iterable[PodInfo], round_state: RoundState, given: Mapping[str, AllocatedDevices] | None = None
 ) -> list[str]:
-    """Returns the faults of pods that are to be placed on the draft as it is; empty if no quota is exceeded.
+    """Returns the faults of placing pods; empty if no quota is exceeded. The draft must not contain the pods.
 
     given: pod key -> devices of each family that the plan allocates by name.
     """
@@ -61,14 +61,14 @@ def check_quotas(
 def _limits(round_state: RoundState) -> Mapping[str, Amounts]:
     """Returns quota -> resource -> limit.
 
-    In a view without terminating pods, victims and terminating pods in no quota are gone: what they return to the total
-    that quotas share, less what is reserved for nominated pods in no quota, is added up here pod by pod. With
-    `guaranteeUsage`, the limits of admission are used as they are.
+    If the round state does not count terminating pods, then victims and terminating pods without a quota return
+    capacity to the total that quotas share. This capacity, without that reserved for nominated pods without a quota, is
+    added up here pod by pod. With `guaranteeUsage`, the limits of admission are used unchanged.
     """
     admission, ledger, quotas = round_state.admission, round_state.reservations, round_state.snapshot.quotas
     guarantees = round_state.config.quota.guarantee_usage
     if not round_state.view.without_terminating or not round_state.config.quota.enable_runtime_quota:
-        # usage is guaranteed there, and so are the pods that replace it
+        # with guaranteeUsage the current usage is guaranteed, also to pods that replace it
         return admission.admission_limits() if guarantees else admission.limits
     if guarantees:
         return admission.admission_limits()

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The independent check of what a plan takes from other users and queues (`preemption.acrossUsers`, consolidation).
+"""Checks evictions and moves of other tenants' pods (`preemption.acrossUsers`, consolidation; preemption.md 3.1, 3.4).
 
-Source: docs/rules/preemption.md 3.1 and 3.4. It is computed pod by pod over the objects: the nodes that count by their
-labels, taints and size, usage and demand of each tenant on these nodes, and each condition of the rules. Only the
-formula of shares is that of the planner. The nodes that count are those that could take a placed member if they were
-empty.
+Shares and usage are computed only on usable nodes: nodes that could take a placed member if they were empty, by their
+labels, taints and size. The module computes the usable nodes, usage and demand of each tenant on them, and the
+conditions of the rules, pod by pod over the objects. Only the formula of shares is that of the planner.
 """
 
 from collections import Counter
@@ -24,36 +23,37 @@ from koordpy.verify.eviction_check import EvictedUnit
 from koordpy.verify.plan_check import allows
 
 Known = dict[object, Any]
-"""Cache of a round, with two kinds of entries.
+"""Cache of a round, with two kinds of entries:
 
-Shapes of members -> (shares on the nodes that count, names of these nodes or None for all). Names of nodes -> [usage on
-these nodes, number of changes of the draft that the usage contains].
+- shapes of members -> (shares on the usable nodes, names of these nodes or None for all nodes)
+- names of nodes -> [usage on these nodes, number of changes of the draft that the usage includes]
 """
 Sums = dict[Owner, Counter[str]]
-"""Owner of pods -> sum of the requests."""
+"""Owner of pods -> sum of their requests."""
 GateOpen = Callable[[PodInfo], bool]
-"""Returns True if the plan ends within the preemptor's guarantee against a pod."""
+"""Returns True if the preemptor is within its guarantee against a pod after the plan (`PlanSums.is_guaranteed`)."""
 
 
 @dataclass(frozen=True, eq=False)
 class _UsableShares:
-    """Shares and usage of tenants on the nodes that count."""
+    """Shares and usage of tenants on the usable nodes."""
 
     entitlements: Entitlements
     """Shares on these nodes."""
     names: frozenset[str] | None
-    """Names of the nodes; None for all nodes."""
+    """Names of the usable nodes; None for all nodes."""
     use: QuotaUse
-    """Usage on these nodes before the plan, with reservations."""
+    """Usage on these nodes before the plan, including reservations."""
 
 
 class TenantCheck:
-    """The check of one plan."""
+    """Checks the victims and moved pods of other tenants in one plan."""
 
     def __init__(
         self, unit: Unit, placed: Sequence[PodInfo], round_state: RoundState, known: Known, *, gate_open: GateOpen
     ) -> None:
-        """unit: the preemptor. placed: the members that the plan places. known: cache of the round."""
+        """unit: the preemptor. placed: the members that the plan places. known: cache of the round. gate_open: see
+        `GateOpen`."""
         self.unit, self.placed, self.round_state, self.known, self.gate_open = (
             unit,
             placed,
@@ -83,9 +83,10 @@ class TenantCheck:
         return self.config.fairness.mode != "gpu-count" or not pod.owner.user
 
     def _usable(self) -> frozenset[str] | None:
-        """Returns the names of the nodes that could take a member if they were empty; None if that makes no difference.
+        """Returns the names of the nodes that could take a member if they were empty; None for all nodes.
 
-        It makes none if the other nodes have nothing that is shared out: in gpu-count no accelerators.
+        All nodes are used if the remaining nodes have no resource that shares divide, such as no accelerators in mode
+        gpu-count.
         """
         members = {pod.shape: pod for pod in self.placed}.values()
         names, every = set[str](), True
@@ -103,7 +104,7 @@ class TenantCheck:
 
     @property
     def usable_shares(self) -> _UsableShares | None:
-        """Entitlements and usage on the nodes that count; None in mode off."""
+        """Returns entitlements and usage on the usable nodes; None if `fairness.mode` is off."""
         if self._usable_shares is None and self.config.fairness.mode != "off":
             kinds = frozenset(pod.shape for pod in self.placed)
             if kinds not in self.known:
@@ -116,7 +117,7 @@ class TenantCheck:
         return self._usable_shares
 
     def _quotas_on(self, names: frozenset[str]) -> Quotas:
-        """Returns the quotas with capacity, usage and demand on the named nodes only."""
+        """Returns the quotas as if the cluster had only the named nodes, with capacity, usage and demand there."""
         total, cards = Counter[str](), 0
         for node in self.snapshot.nodes:
             if node.name in names and node.node.metadata.deletion_timestamp is None:
@@ -138,13 +139,14 @@ class TenantCheck:
 
     @staticmethod
     def _add(sums: Sums, owner: Owner, amounts: Mapping[str, int]) -> None:
-        """Adds the amounts of a pod to sums by owner."""
+        """Adds the amounts of a pod to the sum of its owner, in place."""
         sums.setdefault(owner, Counter()).update({**amounts, "pods": 1, CARDS: card_hundredths(amounts)})
 
     def _usage_on(self, names: frozenset[str] | None) -> QuotaUse:
-        """Returns the usage of tenants on the named nodes (None: all), on the draft before the plan, with reservations.
+        """Returns the usage of tenants on the named nodes (None: all nodes) on the draft before the plan, including
+        reservations.
 
-        Usage on some nodes is cached for the round and updated by the changes of the draft since.
+        Usage on named nodes is cached for the round, and updated with the later changes of the draft.
         """
         draft, nodes = self.round_state.draft, self.snapshot.nodes
         if names is None:
@@ -181,14 +183,14 @@ class TenantCheck:
         return bool(self._requested(self.usable_shares)) and not self.gate_open(pod)
 
     def _requested(self, usable: _UsableShares) -> dict[str, int]:
-        """Returns the requests of the placed members, for resources that are shared out to their tenant."""
+        """Returns the requests of the placed members, of resources in which their tenant has a share."""
         own, asked = self.tenant(self.placed[0]), Counter[str]()
         for pod in self.placed:
             asked.update(usable.entitlements.amounts(pod.charged))
         return {r: n for r, n in asked.items() if n > 0 and own is not None and usable.entitlements.counted(own, r)}
 
     def _used_by(self, tenant: ShareQueue, pods: Iterable[PodInfo], usable: _UsableShares) -> Counter[str]:
-        """Returns what the pods of a tenant, out of some pods, use on the nodes that count."""
+        """Returns the amounts that a tenant's pods, out of `pods`, use on the usable nodes."""
         out = Counter[str]()
         for pod in pods:
             if self.tenant(pod) == tenant and (usable.names is None or pod.node in usable.names):
@@ -196,7 +198,7 @@ class TenantCheck:
         return out
 
     def _gain(self, tenant: ShareQueue, usable: _UsableShares) -> Counter[str]:
-        """Returns the requests of the placed members that belong to a tenant."""
+        """Returns the requests of those placed members that belong to a tenant."""
         out = Counter[str]()
         for pod in self.placed:
             if self.tenant(pod) == tenant:
@@ -206,9 +208,10 @@ class TenantCheck:
     # --- the rules ----------------------------------------------------------------------------------------------------
 
     def preempted(self, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo]) -> list[str]:
-        """Returns the faults of victims by rule `priority`: for each protected tenant (a) or (b) of 3.1 must hold.
+        """Returns the faults of victims by rule `priority`: each protected tenant must satisfy condition (a) or (b) of
+        3.1.
 
-        taken: victims of the rule. gone: all pods that are evicted with the plan.
+        taken: victims of the rule. gone: all evicted pods of the plan.
         """
         across = self.config.preemption.across_users
         asked = [pod for one in taken for pod in one.pods if across != "any" and self.asks(pod)]
@@ -237,7 +240,8 @@ class TenantCheck:
     def _keeps_share(
         self, tenant: ShareQueue, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo], usable: _UsableShares
     ) -> bool:
-        """Returns True if condition (a) of 3.1 is satisfied: the tenant keeps at least min(usage, share)."""
+        """Returns True if condition (a) of 3.1 is satisfied: after the plan, the tenant has at least min(usage before,
+        share)."""
         lost, gain = self._used_by(tenant, gone, usable), self._gain(tenant, usable)
         usage = self._used_by(tenant, (pod for one in taken for pod in one.pods), usable)
         for resource, amount in usage.items():
@@ -260,16 +264,17 @@ class TenantCheck:
         units: Sequence[Mapping[str, int]],
         usable: _UsableShares,
     ) -> bool:
-        """Returns True if condition (b) of 3.1 is satisfied in one resource.
+        """Returns True if condition (b) of 3.1 is satisfied for one resource.
 
-        The tenant is above its share before each unit is evicted, the largest last. And the excess of the preemptor's
-        tenant (`own`) after the plan is at most the excess of the tenant before it. more: what `own` gains.
+        It has two parts. Before each eviction of a unit, the largest unit last, the tenant is above its share. After
+        the plan, the preemptor's tenant (`own`) is at most as far above its share as the tenant was before. more:
+        amount that `own` gains.
         """
         shares = usable.entitlements
         if not shares.counted(tenant, resource):
             return False
         use, mine = shares.use(usable.use, tenant, resource), shares.use(usable.use, own, resource)
-        for amount in sorted(usage.get(resource, 0) for usage in units):  # the largest last
+        for amount in sorted(usage.get(resource, 0) for usage in units):  # the largest unit last
             if use <= shares.share(tenant, resource):
                 return False
             use -= amount
@@ -277,9 +282,10 @@ class TenantCheck:
         return mine + more - shares.exact(own, resource) <= before
 
     def may_move(self, pods: Sequence[PodInfo], running: Iterable[PodInfo]) -> bool:
-        """Returns True if pods may move although consolidation is off (step 5b): `acrossUsers` limits rule `priority`.
+        """Returns True if pods may be moved although consolidation is disabled (step 5b of preemption.md 3.4).
 
-        pods: the moved pods, which must have lower priority. running: all bound pods.
+        This is allowed for pods of lower priority if `acrossUsers` prevents their eviction by rule `priority`. pods:
+        the moved pods. running: all bound pods.
         """
         if not self.config.preemption.enabled or self.config.preemption.across_users != "overShare":
             return False
@@ -290,10 +296,10 @@ class TenantCheck:
         return any(pod.priority < self.least and self.asks(pod) for pod in running)
 
     def disturbed(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the faults of moved pods by marks and shares (3.4).
+        """Returns the faults of moved pods (3.4).
 
-        A marked pod must not move. A pod of a tenant within its share must not move for a tenant that would end above
-        its own share.
+        A pod that is marked as immovable must not be moved. A pod of a tenant within its share must not be moved for a
+        tenant that would be above its share after the plan.
         """
         if self.least >= SYSTEM_PRIORITY_FLOOR:
             return []
@@ -317,7 +323,8 @@ class TenantCheck:
         return faults
 
     def _is_marked(self, pod: PodInfo) -> bool:
-        """Returns True if a pod or its PodGroup is marked as not to be moved; live also without a controller."""
+        """Returns True if a pod or its PodGroup is marked as immovable; in a live cluster also for a pod without a
+        controller, because nothing would create it again."""
         notes, group = pod.pod.metadata.annotations, None
         if pod.gang is not None:
             group = self.snapshot.pod_groups.get(pod.gang.key)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The independent check of constraints between pods: host ports, disks, affinity, anti-affinity and spread.
+"""Checks the constraints between pods: host ports, disks, affinity, anti-affinity and spread.
 
-It is computed pod by pod over the objects, without counts and arrays of the filters. Two scopes keep it cheap. For a
-single pod, pods outside the plan are checked on the same node only, because a full check costs time for each pod of the
-cluster. A plan of several pods is checked against every pod of the cluster. Members of a plan are always checked
-against each other. Anti-affinity terms that cannot match a pod are skipped (`pods/pod_ties.py`, `Audience`).
+It goes pod by pod over the objects, without the counts and arrays of the filters. The pods of a plan are always checked
+against each other. A plan of several pods is also checked against every pod of the cluster. For a single pod, only pods
+on its node are checked, because a full check for each plain pod would take too long. Anti-affinity terms that cannot
+match a pod are skipped (`Audience` in `pods/pod_ties.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,16 +21,16 @@ from koordpy.pods.pod_ties import TermClass
 from koordpy.pods.tolerations import tolerated
 
 _WILDCARDS = ("", "0.0.0.0")
-"""Host IPs that mean every address of a node."""
+"""Host IPs that mean all addresses of a node."""
 Placed = tuple[PodInfo, str]
 """A pod and the name of its node."""
 
 
 def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bool = False) -> list[str]:
-    """Returns the faults of placements (pod, node name) towards each other, and towards pods on the same nodes.
+    """Returns the faults between placed pods, and between placed pods and existing pods.
 
-    whole: True if a single pod is checked against pods on other nodes, too, at a cost proportional to the cluster;
-    plans of several pods always are.
+    placed: (pod, node name). whole: True to check also a single pod against pods on other nodes, as plans of several
+    pods always are; the cost is proportional to the number of pods in the cluster.
     """
     whole = whole or len(placed) > 1
     own = any(pod.ties or pod.pod.spec.topology_spread_constraints for pod, _ in placed)
@@ -59,7 +59,8 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bo
 
 
 def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
-    """Returns True if required anti-affinity of any running pod, or pod placed in the round, matches a placed pod."""
+    """Returns True if a required anti-affinity term of a running pod, or of a pod that the round has placed, matches
+    one of the pods."""
     snapshot, kinds = draft.snapshot, {pod.shape: pod for pod, _ in placed}.values()
     own = (TermClass(pod.namespace, pod.ties.terms) for pod in draft.with_anti_affinity.values())
     return any(
@@ -72,7 +73,7 @@ def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
 
 
 def _check_cluster(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
-    """Returns the faults by affinity, anti-affinity and spread towards every pod of the cluster and of the plan."""
+    """Returns the faults by affinity, anti-affinity and spread, against all pods of the cluster and of the plan."""
     own = any(pod.ties.terms or _constraints(pod) for pod, _ in placed)
     if not own and not _is_shunned(placed, draft):
         return []
@@ -116,9 +117,9 @@ def _constraints(pod: PodInfo) -> list[TopologySpreadConstraint]:
 def _affinity(placed: Mapping[bytes, Sequence[Placed]], before: Sequence[Placed], draft: Draft) -> list[str]:
     """Returns the faults by required affinity of a plan's pods (kube-parity.md 2.7).
 
-    placed: shape -> pods of the shape. before: pods outside the plan. Shapes are linked if the terms of one match pods
-    of the other. A pod must be placed near a match that is not linked with it, if any exists. If none exists, linked
-    pods are the first of their kind, and must share one domain.
+    placed: shape -> pods of the shape. before: pods outside the plan. Two shapes are linked if the terms of one match
+    pods of the other. If pods exist that match the terms and are not linked, a pod must share a domain with one of
+    them. If none exists, linked pods are the first of their group, and must share one domain.
     """
     own = {shape: same for shape, same in placed.items() if _required_terms(same[0][0])}
     rest = [*before, *(one for shape, same in placed.items() if shape not in own for one in same)]
@@ -151,10 +152,10 @@ def _affinity(placed: Mapping[bytes, Sequence[Placed]], before: Sequence[Placed]
 def _near(
     same: Sequence[Placed], rest: Sequence[Placed], linked: Sequence[Placed], draft: Draft
 ) -> tuple[list[str], dict[str, set[str]]]:
-    """Returns (faults of pods of one shape, topology key -> domains in which these pods are the first of their kind).
+    """Returns (faults of pods of one shape, topology key -> domains in which these pods are the first of their group).
 
     same: the pods of the shape. rest: pods that are not linked with the shape. linked: placed pods that match its terms
-    and have terms themselves.
+    and also have terms.
     """
     terms, faults = _required_terms(same[0][0]), list[str]()
     there = [(other, at) for other, at in rest if _matches(same[0][0], other, draft)]
@@ -182,8 +183,8 @@ def _matches(pod: PodInfo, other: PodInfo, draft: Draft) -> bool:
 def _spread(same: Sequence[tuple[PodInfo, str]], everyone: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
     """Returns the faults by DoNotSchedule constraints of pods of one shape.
 
-    The number of matching pods in a pod's domain may exceed the number in the domain with the fewest by at most
-    maxSkew.
+    The number of matching pods in a pod's domain may be at most maxSkew above that of the domain with the fewest
+    matching pods.
     """
     one, faults = same[0][0], []
     constraints, own = _constraints(one), one.pod.metadata.labels
@@ -227,7 +228,7 @@ def _counts(node: NodeInfo, constraint: TopologySpreadConstraint, pod: PodInfo) 
 
 
 def _host_ports(pod: PodInfo) -> list[tuple[str, int, str]]:
-    """Returns (protocol, port, host IP) of each host port of a pod, sidecars included."""
+    """Returns (protocol, port, host IP) of each host port of a pod, including those of sidecars."""
     spec = pod.pod.spec
     holders = [*spec.containers, *(c for c in spec.init_containers if c.restart_policy == "Always")]
     return [(p.protocol or "TCP", p.host_port, p.host_ip) for c in holders for p in c.ports if p.host_port > 0]
