@@ -43,7 +43,7 @@ class QueuedPod:
     """Clock time at which the pod was first queued."""
     priority: int
     created: float
-    """Creation time, in seconds since the epoch."""
+    """Creation time, in seconds since 1970."""
     light: bool
     """True for a plain pod that requests no accelerator. There may be thousands, so the number in a round is
     limited."""
@@ -150,7 +150,7 @@ class Entry:
 
     @property
     def created(self) -> float:
-        """Creation time of the unit's oldest pod, in seconds since the epoch; 0 without pods."""
+        """Creation time of the unit's oldest pod, in seconds since 1970; 0 without pods."""
         return min((pod.created for pod in self.pods.values()), default=0.0)
 
     @property

@@ -45,7 +45,7 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.pod_ties import ANY_ADDRESS, Terms
 from koordpy.pods.volume_book import CsiVolume, Disk, VolumeObjects
 
-Ask = tuple[int, int]
+ColumnRequest = tuple[int, int]
 """(column of `MemberConstraints.capacity`, amount that one pod of a shape requests)."""
 
 
@@ -61,7 +61,7 @@ class MemberConstraints:
     """
 
     capacity: Ints
-    asks: Mapping[bytes, tuple[Ask, ...]] = field(default_factory=dict)
+    asks: Mapping[bytes, tuple[ColumnRequest, ...]] = field(default_factory=dict)
     refusals: Mapping[bytes, Refusal] = field(default_factory=dict)
     shapes: tuple[bytes, ...] = ()
     ties: tuple[Tie, ...] = ()
@@ -123,7 +123,7 @@ class MemberConstraintReader:
         """Capacity for nodes on which a column must not limit the number of pods: above the pods on any node."""
         self.kinds = {pod.shape: pod for pod in reversed(pending)}  # shape -> its first pod
         self.columns: list[Ints] = []  # each [nodes], capacity
-        self.asks: dict[bytes, list[Ask]] = {}
+        self.asks: dict[bytes, list[ColumnRequest]] = {}
         self.refusals: dict[bytes, Refusal] = {}
         self.position = {shape: i for i, shape in enumerate(self.kinds)}
         self.ties: list[Tie] = []

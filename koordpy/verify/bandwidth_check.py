@@ -23,7 +23,7 @@ KBS_IN_GBS = 10**6
 
 
 class LinkedDevice(NamedTuple):
-    """A device that is allocated to a pod as a whole, not as a share."""
+    """A device as this check uses it: its identity and its string attributes."""
 
     driver: str
     name: str

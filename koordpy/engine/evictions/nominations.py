@@ -35,7 +35,7 @@ class Nominations:
 
     def __init__(self, context: Context, calls: EvictionCalls) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
-        """Tasks that clear void nominations. The evictor adds its own tasks to the set."""
+        """Tasks that clear nominations. The evictor adds its own tasks to the set."""
         self._state, self._queue, self._calls = context.state, context.queue, calls
         self._may_write, self._clock, self._now = context.may_write, context.clock, context.now
         self.reserved: dict[str, Members] = {}
@@ -52,7 +52,8 @@ class Nominations:
     ) -> None:
         """Records the nominations of a unit in place of its earlier ones.
 
-        members: (pod key, uid, node). until: time limit on the process's clock. victims: key -> uid.
+        members: (pod key, uid, node). until: time limit, on the process's clock. victims: key -> uid of the pods that
+        are evicted for the unit.
         """
         self.reserved[unit] = {
             key: replace(nomination(key, node), uid=uid, until=until, victims=victims) for key, uid, node in members
@@ -113,7 +114,8 @@ class Nominations:
                 self.reserved.setdefault(unit, {})[info.key] = _restored(info, until)
 
     async def look(self) -> None:
-        """Checks all nominations. Wakes units after their victims have ended; clears void and expired ones."""
+        """Checks all nominations. Wakes units after their victims have ended. Clears nominations that have expired, or
+        that the node cannot hold any more (`_is_void`)."""
         for unit, members in list(self.reserved.items()):
             if self.reserved.get(unit) is not members:
                 # this unit's nominations were cleared or replaced while the loop cleared those of another unit

@@ -161,7 +161,7 @@ class StaleWatch:
         return sum(sum(one.seats.values()) for one in found)
 
     def next_due(self) -> float | None:
-        """Returns the time of the next round for a gang, in seconds since the epoch; None for none."""
+        """Returns the time of the next round for a gang, in seconds since 1970; None for none."""
         return min((*self.due.values(), *((self._now(),) if self.unseated else ())), default=None)
 
     def text(self, key: str) -> str:
@@ -217,7 +217,7 @@ class OveruseWatch:
             self._wake()
 
     def next_due(self) -> float | None:
-        """Returns the time of the next round for a quota, in seconds since the epoch; None for none."""
+        """Returns the time of the next round for a quota, in seconds since 1970; None for none."""
         return min((max(at, self._held.get(name, 0.0)) for name, at in self._due.items()), default=None)
 
     def take(self) -> bool:
@@ -284,7 +284,7 @@ class HurtWatch:
             self._wake()
 
     def next_due(self) -> float | None:
-        """Returns the time of the next round for a gang, in seconds since the epoch; None for none."""
+        """Returns the time of the next round for a gang, in seconds since 1970; None for none."""
         return min(self._due.values(), default=None)
 
     def take(self) -> list[str]:

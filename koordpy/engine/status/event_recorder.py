@@ -93,7 +93,7 @@ class _Series:
     sent_count: int
     """Value of `count` when the series was last sent; 0 if it was not sent yet."""
     last_seen: float
-    """Time of the last event, in seconds since the epoch."""
+    """Time of the last event, in seconds since 1970."""
     sent_at: float
     """Clock time of the last write; -inf before the first."""
     queued: bool
@@ -111,7 +111,7 @@ def cut_note(note: str) -> str:
 
 
 class _Line(asyncio.Queue[_Key]):
-    """The queue of events. Namespaces are served in turn, so that one with many events does not delay others."""
+    """The queue of events. Namespaces are served in turn, so that events of one namespace do not delay the others."""
 
     def _init(self, maxsize: int) -> None:
         self._queue: ByTurns[_Key] = ByTurns()

@@ -88,7 +88,7 @@ def current_status(group: WorkloadObject) -> tuple[VolcanoStatus, list[Mapping[s
 def patch_of(
     wanted: VolcanoStatus, there: VolcanoStatus, conditions: Sequence[Mapping[str, Any]], now: float
 ) -> dict[str, Any]:
-    """Returns the changed fields of a status as a merge patch; empty if nothing changed. now: seconds since the epoch.
+    """Returns the changed fields of a status as a merge patch; empty if nothing changed. now: seconds since 1970.
 
     conditions: all current conditions. The patch contains those of other writers unchanged, because a merge patch
     replaces whole lists.

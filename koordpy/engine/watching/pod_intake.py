@@ -133,7 +133,8 @@ def counts_when_finished(pod: Pod) -> bool:
 
 
 def rejected(pod: Pod) -> Pod:
-    """Returns a pod that its kubelet rejected as a finished pod, with its node, its requests and its times."""
+    """Returns a pod that its kubelet rejected, reduced as a finished pod, but with its node, its requests and its
+    times."""
     made, spec, status = _finished(pod), pod.spec, pod.status
     containers, init_containers = (
         [Container(name=one.name, resources=one.resources, restart_policy=one.restart_policy) for one in given]

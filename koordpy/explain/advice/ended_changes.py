@@ -3,6 +3,7 @@
 
 Pods of DaemonSets and mirror pods are never proposed, because they do not end. A set of pods is proposed only if a
 short text can name it (`completed_names.py`). Of equally large sets, a set that breaks no gang is proposed first.
+`Case` defines *hard domain* (a domain that the whole unit must share) and *kind* (the pods of one shape).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -2,7 +2,8 @@
 """Proposes new nodes that would let a unit start: copies of existing nodes, in the domains where they help.
 
 A node to copy is called a template. A lower bound on the number of copies follows from sums of resources, an upper
-bound from the requests of this unit and of all earlier units. Trials find the smallest number that helps.
+bound from the requests of this unit and of all earlier units. Trials find the smallest number that helps. `Case`
+defines *hard domain* (a domain that the whole unit must share) and *kind* (the pods of one shape).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -270,8 +271,8 @@ def _like_in_other_places(case: Case, pod: PodInfo, template: int) -> list[int]:
     """Returns positions of a few nodes that are equal to a template and in its hard domain, but in other places.
 
     Nodes are in one place if they have the same domain of the lowest layer and the same values of the labels that rules
-    refer to. The result has nodes of the first and the last place, and one for each value of these labels. So it also
-    has places where rules about other pods forbid the unit's pods, and a new node would not help.
+    refer to. The result has nodes of the first and the last place, and one for each value of these labels. So trials
+    also find places where a new node would not help, because rules about other pods forbid the unit's pods there.
     """
     nodes, tree, label_keys = case.snapshot.nodes, case.snapshot.tree, _label_keys(case, pod)
     finest = tree.domain_of[tree.depth - 1].tolist()
