@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of filter plugins that depend on other pods, volumes or devices, and the choice of those for a pod.
+"""The filter plugins that depend on other pods, volumes or devices; each pod gets only the filters that concern it.
 
 The order of `FILTERS` decides which reason a node gets if several filters refuse it. To add a filter, write a `Rule` in
 a separate module, and one line in `FILTERS` (docs/extending.md). Each function in `FILTERS` yields rules only for pods
-that they concern, so that a plain pod costs nothing. The filters that read only the pod and a node object are applied
-before (`plugins/node_filters.py`). The resource fit is applied between the rules with and without `Rule.before_fit`.
-Source: kube-parity.md section 1.
+that the rules concern, so a plain pod costs no time. Filters that read only the pod and a node object are applied
+before these (`plugins/node_filters.py`). The resource fit is applied after the rules with `Rule.before_fit` and before
+the others. Source: docs/rules/kube-parity.md 1.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -59,7 +59,8 @@ def _spread(pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
 
 
 def _pod_affinity(pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
-    """Yields the filter of the pod's own terms, and that of the anti-affinity of bound pods and pods to be placed."""
+    """Yields the filter for the pod's own terms, and the filter for anti-affinity terms of bound pods and pods to be
+    placed."""
     if pod.ties.terms:
         yield OwnTerms(pod, inputs.snapshot, inputs.domains)
     there, coming = inputs.terms_towards(pod)
@@ -91,15 +92,15 @@ FILTERS: tuple[Callable[[PodInfo, FilterInputs], Iterable[Rule]], ...] = (
 
 
 def rules_of(pod: PodInfo, inputs: FilterInputs) -> list[Rule]:
-    """Returns the rules that concern a pod, for the snapshot without the changes of the draft.
+    """Returns the rules that concern a pod, in the state of the snapshot, without changes of the draft.
 
-    The caller must report every change of the draft to each of them by `Rule.change`.
+    The caller must report every change of the draft to each rule with `Rule.change`.
     """
     return [rule for build in FILTERS for rule in build(pod, inputs)]
 
 
 def refusal_of(pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
-    """Returns the refusal of a pod as a whole, by a fault of its claims or device requests; None without one.
+    """Returns a refusal of the pod on all nodes, by a fault of its claims or device requests; None if there is none.
 
     No node is tried for a pod with such a refusal.
     """

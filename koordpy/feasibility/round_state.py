@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Round state: everything that one planning round knows about the pending pods on its draft of the cluster.
+"""Round state: all results of one planning round about the pending pods, kept up to date with the draft.
 
-The main part is the filter and score results of each shape of pods (`ShapeState`), on all nodes. It also has the
-constraints among gang members, the reservations, and the admission by quotas. Results that depend on labels, taints and
-images alone are computed once for all shapes with the same fields, and reused by later rounds (`PlannerCache`).
+The main part is the filter and score results of each shape of pods (`ShapeState`), on all nodes. Further parts are the
+constraints among gang members, the reservations, and the admission by quotas. Results that depend only on labels,
+taints and images (static results) are computed once for all shapes with equal fields, and used again in later rounds
+(`PlannerCache`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +48,10 @@ from koordpy.reservations.reservation_ledger import ReservationLedger, tenants_o
 
 
 def read_of(pod: PodInfo) -> bytes:
-    """Returns the fields of a pod on which its static results depend, as a key: pods with equal keys share them."""
+    """Returns the fields of a pod on which its static results depend, as a key.
+
+    Pods with equal keys share the results.
+    """
     spec = pod.pod.spec
     near = spec.affinity.node_affinity if spec.affinity else None
     images = [one.image for one in (*spec.init_containers, *spec.containers)]
@@ -56,26 +60,29 @@ def read_of(pod: PodInfo) -> bytes:
 
 @dataclass
 class PlannerCache:
-    """Results that later rounds reuse: static results, while the nodes' labels and taints do not change, and gangs."""
+    """Results that later rounds use again: gangs, and static results as long as the nodes' labels and taints are the
+    same."""
 
     version: int = -1
     """`Snapshot.static_version` for which `static` and `table` are valid."""
     static: dict[bytes, Static] = field(default_factory=dict)
-    """Static results by `read_of`, because many shapes agree in the fields that these depend on."""
+    """`read_of` of a pod -> static results. Many shapes are equal in the fields that these depend on."""
     table: DomainTable | None = None
     """The domains of node labels; None until the first use."""
     gangs: GangCache = field(default_factory=GangCache)
     turn: int = 0
-    """Generation of all bounded caches (`bounded_memory.turn`): all are emptied after many deletions."""
+    """Generation of all bounded caches (`bounded_memory.turn`). After many deletions it changes, and all are
+    emptied."""
     most: int = SHAPES_KEPT
-    """Number of static results above which the results of deleted pods are removed."""
+    """If there are more static results than this, the results of deleted pods are removed."""
     memo: dict[type, object] = field(default_factory=dict)
     """Results that other packages cache between rounds, by their type."""
 
     def at(self, snapshot: Snapshot) -> "PlannerCache":
-        """Returns the cache itself, after removing everything that is not valid for a snapshot.
+        """Returns this cache, after removing everything that is not valid for a snapshot.
 
-        Static results are also removed if they are too many: first those of pods that are gone, then all.
+        If there are too many static results, those of deleted pods are removed first; if that is not enough, all of
+        them.
         """
         full = self.table is not None and len(self.table.known) > DOMAIN_LABELS
         if self.version != snapshot.static_version or full or self.turn != bounded_memory.turn:
@@ -91,7 +98,10 @@ class PlannerCache:
         return self
 
     def domains(self, snapshot: Snapshot) -> DomainTable:
-        """Returns the domains of node labels; not cached for a snapshot with other nodes or labels than the round's."""
+        """Returns the domains of node labels.
+
+        Not cached if nodes or labels of the snapshot are not those of the round.
+        """
         if self.version != snapshot.static_version:
             return DomainTable(snapshot.nodes)
         if self.table is None:
@@ -100,13 +110,13 @@ class PlannerCache:
 
 
 class RoundState:
-    """What a round knows about pending pods on one draft: shape states, gangs, reservations, quota admission.
+    """All that a round knows about pending pods on one draft: shape states, gangs, reservations, quota admission.
 
     Values are computed on first use and follow the draft: after a placement, the next call returns current results.
     """
 
     def __init__(self, draft: Draft, config: KoordpyConfiguration, cache: PlannerCache | None = None) -> None:
-        """cache: results of earlier rounds; None for none."""
+        """cache: results of earlier rounds; None for an empty cache."""
         self.draft = draft
         self.snapshot: Snapshot = draft.snapshot
         self.config = config
@@ -121,31 +131,31 @@ class RoundState:
         self.notes: dict[str, Mapping[str, str]] = {}
         """Pod key -> annotations for the Binding of a pod that this round has placed."""
         self._shapes: dict[bytes, ShapeState] = {}
-        """Key of a pod (`key`) -> shape state."""
+        """Key of a pod (method `key`) -> its shape state."""
         self._among: dict[GangRef, tuple[tuple[int, View], MemberConstraints]] = {}
-        """Gang -> (moment, constraints among its unit's members at that moment)."""
+        """Gang -> (`moment`, constraints among the members of its unit at that moment)."""
         self._distinctions = distinctions_of(self.inputs) if self.snapshot.closes_nodes else []
         self._plain_keys: set[bytes] = set()
-        """Shapes for which `key` returns the shape itself, as a cache."""
+        """Cache: shapes for which the method `key` returns the shape itself."""
         self.built: tuple[Unit, tuple[int, View], Problem] | None = None
-        """(unit, moment, Problem) of the last Problem built; None before."""
+        """(unit, `moment`, Problem) of the Problem that was built last; None if none was built."""
         self.memo: dict[type, object] = {}
         """Results that other packages cache for this round, by their type."""
         self._others: list[RoundState] = []
         """The round states that `of_draft` has created."""
         self.view = PLAIN
-        """The view: what counts as used capacity, and which demand decides the runtimes of quotas."""
+        """The view: which pods count as used capacity, and the demand that decides runtimes of quotas."""
         self._views: dict[View, RoundState] = {}
         """The round states that `of_view` has created."""
         self._changed: Unit | None = None
-        """A unit with other members than in the snapshot, for a what-if (`of_changed`); None for none."""
+        """A unit that has other members than in the snapshot, for a what-if (`of_changed`); None if there is none."""
 
     def of_draft(
         self, draft: Draft, config: KoordpyConfiguration | None = None, cache: PlannerCache | None = None
     ) -> "RoundState":
         """Returns a new round state for another draft of the round, such as one with fewer running pods.
 
-        config, cache: to plan with other settings or nodes; None for those of this round state.
+        config, cache: given if the settings or the nodes differ; None for those of this round state.
         """
         made = RoundState(draft, config or self.config, cache or self._cache)
         made.groups = self.groups
@@ -153,9 +163,10 @@ class RoundState:
         return made
 
     def of_view(self, view: View) -> "RoundState":
-        """Returns the round state of the same draft in another view; all results that do not depend on it are shared.
+        """Returns the round state of the same draft in another view. All results that do not depend on the view are
+        shared.
 
-        A view without demand gets the demand of this view.
+        If `view` has no demand, the demand of the current view is used.
         """
         view = self.reservations.allowed(replace(view, demand=view.demand or self.view.demand))
         if view == self.view:
@@ -177,9 +188,10 @@ class RoundState:
         return made
 
     def take_apart(self) -> None:
-        """Clears this state, its draft and its other drafts, because they refer to each other in cycles.
+        """Clears this round state, its draft, and the round states derived from it.
 
-        Otherwise they would stay in memory, with deleted pods, until a full garbage collection.
+        They refer to each other in cycles. Otherwise they would stay in memory, with deleted pods, until a full garbage
+        collection.
         """
         for one in self._others:
             one.take_apart()
@@ -200,27 +212,24 @@ class RoundState:
 
     @property
     def moment(self) -> tuple[int, View]:
-        """(version of the draft, view of reservations): equal while the capacity available to units is the same."""
+        """(version of the draft, view). Two equal moments have the same capacity available to units."""
         return self.draft.version, self.view
 
     def ignored(self, resource: str) -> bool:
-        """Returns True if the configuration excludes a resource from the fit check (kube-parity.md 2.5).
-
-        Only extended resources can be excluded.
-        """
+        """Returns True if the configuration excludes a resource from the fit check (kube-parity.md 2.5). Only extended
+        resources can be excluded."""
         fit = self.config.filters.node_resources_fit
         if not (fit.ignored_resources or fit.ignored_resource_groups) or not is_extended(resource):
             return False
         return resource in fit.ignored_resources or resource.partition("/")[0] in fit.ignored_resource_groups
 
     def claims_at(self, pod: PodInfo, node: int) -> dict[str, str]:
-        """Returns claim key -> volume name for the delayed claims of a pod if it is placed on a node (position).
-
-        An empty name means that a volume is provisioned there. Empty for pods without such claims.
-        """
+        """Returns claim key -> volume name for the claims of a pod that are bound only at placement
+        (WaitForFirstConsumer). node: position of the pod's node. An empty volume name means that a volume is
+        provisioned there. Empty for pods without such claims."""
         if not pod.ties.volumes or not claims_of(pod):
             return {}
-        # uses the current draft, and not the results for all nodes
+        # reads the current draft, because the results for all nodes may be older
         return VolumeBinding(pod, self.draft, self.snapshot.storage, self.inputs.reach).choice(node)
 
     @cached_property
@@ -238,7 +247,7 @@ class RoundState:
         return self.groups.id_of(pod.gang) if pod.gang is not None else pod.key
 
     def member_constraints(self, gang: GangRef) -> MemberConstraints:
-        """Returns the constraints among those members of a gang's unit that the draft has not placed yet."""
+        """Returns the constraints among the members of a gang's unit that the draft has not placed yet."""
         known = self._among.get(gang)
         if known is None or known[0] != self.moment:
             changed = self._changed
@@ -260,7 +269,7 @@ class RoundState:
         return known[1]
 
     def concerned(self, pod: PodInfo) -> bool:
-        """Returns True if a pod may have constraints towards other members of its gang."""
+        """Returns True if a pod may have constraints that concern other members of its gang."""
         defaults, spec = self.inputs.spread_defaults, pod.pod.spec
         if defaults and constraints_of(pod, FILTERS, defaults):
             return True
@@ -269,10 +278,8 @@ class RoundState:
         return bool(pod.asks) and limits_members(pod, self.inputs)
 
     def available_to(self, pod: PodInfo) -> AvailableCapacity | None:
-        """Returns the reserved capacity that a pod may not use, in this view; None if there is none.
-
-        Reservations of the pod, and of the pods that are planned together with it, are available to the pod.
-        """
+        """Returns the reserved capacity that a pod may not use, in this view; None if there is none. The pod may use
+        reservations of its own and of the pods that are planned together with it."""
         if not self.draft.has_nominations:
             return None
         return self.reservations.available_to([pod], self._reserved_for(pod), net=self.view.net)
@@ -282,23 +289,23 @@ class RoundState:
         return self.reservations.claims_closed_to(pod, self._reserved_for(pod)) if self.draft.has_nominations else []
 
     def _reserved_for(self, pod: PodInfo) -> frozenset[str]:
-        """Returns the keys of pods with a reservation that a pod may use: its own, and those of its unit's members."""
+        """Returns the keys of the pods with reservations that a pod may use: its own, and those of its unit's
+        members."""
         if pod.gang is None:
             return frozenset([pod.key] if self.reservations.has(pod) else ())
         return self.reservations.members({gang.ref for gang in self.groups.unit(pod.gang).gangs})
 
     def _among_refusal(self, pod: PodInfo) -> Refusal | None:
-        """Returns why no plan can place a pod together with the other members of its gang; None if a plan may."""
+        """Returns why no plan can place a pod together with the other members of its gang; None if a plan may be
+        possible."""
         if pod.gang is None or not self.concerned(pod):
             return None
         return self.member_constraints(pod.gang).refusals.get(pod.shape)
 
     def key(self, pod: PodInfo) -> bytes:
-        """Returns a key that is equal for pending pods that may share a shape state in this round.
-
-        It is the pod's shape, plus everything else that the state of this pod depends on: a refusal by rules of its
-        gang, the reservations that it may use, and what its device families distinguish.
-        """
+        """Returns a key that is equal for pending pods that may share a shape state in this round. It is the pod's
+        shape, plus everything else on which the state of this pod depends: a refusal by rules of its gang, the
+        reservations that it may use, and values that its device families distinguish."""
         if pod.shape in self._plain_keys and not self.draft.has_nominations:
             return pod.shape
         key, refusal = pod.shape, self._among_refusal(pod)
@@ -330,7 +337,8 @@ class RoundState:
         return found
 
     def rules(self, pod: PodInfo) -> Sequence[Rule]:
-        """Returns a pending pod's filters that depend on other pods, volumes or devices, current with the draft."""
+        """Returns the filters of a pending pod that depend on other pods, volumes or devices, current with the
+        draft."""
         return self.of(pod).rules
 
     def takes(self, pod: PodInfo, node: int) -> bool:
@@ -338,7 +346,8 @@ class RoundState:
         return bool(self.of(pod).verdict().which[node] == 0)
 
     def lets_in(self, pod: PodInfo) -> NDArray[np.bool_]:
-        """Returns [nodes] True if labels, taints and cordons of the node admit a pod, whatever NodeRepair refuses."""
+        """Returns [nodes] True if labels, taints and cordon of the node admit a pod. Refusals of NodeRepair are
+        ignored."""
         return self._static_of(pod).before.fits
 
     @property
@@ -347,7 +356,8 @@ class RoundState:
         return self._cache
 
     def could_hold(self, pod: PodInfo) -> NDArray[np.bool_]:
-        """Returns [nodes] True if labels and taints admit a pod and its requests fit the node's whole allocatable."""
+        """Returns [nodes] True if labels and taints admit a pod, and its requests are at most the node's
+        allocatable."""
         able = self._static_of(pod).before.fits
         asked = {name: amount for name, amount in pod.requests.items() if not self.ignored(name)}
         for column, amount in self.snapshot.vector(asked):
@@ -367,7 +377,8 @@ class RoundState:
         return static
 
     def _static_now(self, pod: PodInfo) -> Static:
-        """Returns the static results of a pod with the refusals of NodeRepair, which hold for this round only."""
+        """Returns the static results of a pod, combined with the refusals of NodeRepair, which are valid in this round
+        only."""
         static = self._static_of(pod)
         repair = check_repair(pod, self.inputs) if self.snapshot.closes_nodes else None
         if repair is None:
@@ -377,14 +388,12 @@ class RoundState:
         return replace(static, before=chain([*early, repair, static.before]))
 
     def _first_verdicts(self, pod: PodInfo) -> tuple[list[Verdict], Refusal | None]:
-        """Returns the verdicts of the filters that read only node objects; see `node_filters.first_words`."""
+        """Returns the verdicts of the filters that read only node objects (`node_filters.first_words`)."""
         return node_filters.first_words(self.snapshot.nodes, pod.pod, self._added)
 
     def words(self, pod: PodInfo) -> list[Verdict]:
-        """Returns the verdict of each filter on every node, in the order of the filters.
-
-        Unlike `ShapeState.verdict`, each filter is applied to every node, also where an earlier filter refuses.
-        """
+        """Returns the verdict of each filter on every node, in the order of the filters. Unlike in
+        `ShapeState.verdict`, each filter is also applied to nodes that an earlier filter refuses."""
         named, unschedulable, *others = self._first_verdicts(pod)[0]
         repair = check_repair(pod, self.inputs) if self.snapshot.closes_nodes else None
         return [named, unschedulable, *([repair] if repair else []), *others, *self.of(pod).later_words()]

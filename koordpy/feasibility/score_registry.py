@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of score plugins that depend on other pods or on the whole cluster, and the choice of those for a pod.
+"""The score plugins that depend on other pods or on the whole cluster; each pod gets only the scores that concern it.
 
 To add a score, write a `SoftScore` in a separate module, one line in `SCORES`, and its name with its weight in the
 configuration (`koordpy.config.config_values.DEFAULT_WEIGHTS`); see docs/extending.md. Each function in `SCORES` yields
-the score only for pods that it concerns, so that other pods cost nothing. Scores of a node's labels, taints, images and
-resources are in `plugins/node_scores.py`. Source: kube-parity.md section 3.
+a score only for pods that the score concerns, so other pods cost no time. Scores of a node's labels, taints, images and
+resources are in `plugins/node_scores.py`. Source: docs/rules/kube-parity.md 3.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -55,12 +55,13 @@ SCORES: dict[str, Callable[[PodInfo, FilterInputs], Iterable[SoftScore]]] = {
 }
 """Plugin -> function that yields its scores for a pod."""
 SHOWN_IF_GIVEN = frozenset({"NodeResourceTopologyMatch"})
-"""Plugins that `koordpy explain` shows only for pods that they concern; other plugins are shown with 0."""
+"""Plugins that `koordpy explain` shows only for pods that they concern; for other pods, other plugins are shown with
+0."""
 
 
 def scores_of(pod: PodInfo, inputs: FilterInputs) -> list[SoftScore]:
-    """Returns the scores that concern a pod, for the snapshot without the changes of the draft.
+    """Returns the scores that concern a pod, in the state of the snapshot, without changes of the draft.
 
-    The caller must report every change of the draft to each of them by `SoftScore.change`.
+    The caller must report every change of the draft to each score with `SoftScore.change`.
     """
     return [score for build in SCORES.values() for score in build(pod, inputs)]

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shape state: filter and score results of every node for pods of one shape, updated as a round places and evicts pods.
 
-There are three kinds of results (kube-parity.md sections 2 and 3), by what they depend on:
+There are three kinds of results (docs/rules/kube-parity.md 2 and 3), by what they depend on:
 
-- the node object alone (labels, taints, images): `Static`, computed before and passed in;
-- free capacity of the node: arrays, of which the rows of changed nodes are recomputed by `refresh`;
-- other pods, volumes and devices: objects (`Rule`, `SoftScore`) that count once and follow every change of the draft.
+- The node object alone (labels, taints, images): `Static`, which is computed before and passed in.
+- Free capacity of the node: arrays, in which `refresh` computes the rows of changed nodes again.
+- Other pods, volumes and devices: objects (`Rule`, `SoftScore`) that count them once, and then follow every change of
+  the draft.
 """
 
 from collections.abc import Collection, Sequence
@@ -42,7 +43,7 @@ from koordpy.reservations.available_capacity import AvailableCapacity
 from koordpy.reservations.reservation_ledger import ReservationLedger
 
 _TIES = frozenset({"NodePorts", "PodTopologySpread", "InterPodAffinity"})
-"""Plugins by which copies of one pod exclude or require each other."""
+"""Plugins by which copies of one pod exclude or attract each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +53,13 @@ class Static:
     before: Verdict
     """Combined verdict of the filters that read only node objects: the first four of the table in kube-parity.md 1."""
     refusal: Refusal | None
-    """Refusal that holds for every node, so that no node is tried; None if there is none."""
+    """Refusal of the pod on every node, so that no node is tried; None if there is none."""
     scores: StaticScores
-    """Scores of taints, node affinity and images, before they are normalised."""
+    """Scores by taints, node affinity and images, before normalisation."""
 
 
 class StateOwner(Protocol):
-    """What a shape state needs from its owner, the round state: draft, configuration, filter inputs, reservations."""
+    """The attributes that a shape state needs of its owner, the round state."""
 
     draft: Draft
     snapshot: Snapshot
@@ -80,13 +81,14 @@ class StateOwner(Protocol):
 class ShapeState:
     """Verdicts, slots and scores of one shape on a draft. All values are current after `refresh`.
 
-    slots: [nodes] how many copies of the pod the node takes; 0 if a filter refuses it. allowed: [nodes] 1 if every
-    filter passes except the resource fit. fit: [nodes] NodeResourcesFit score. soft, total: [nodes] weighted sum of
-    scores, without and with the scores of free capacity.
+    slots: [nodes] number of copies of the pod that the node takes; 0 if a filter refuses it. allowed: [nodes] 1 if
+    every filter except the resource fit passes, else 0. fit: [nodes] score of NodeResourcesFit. soft, total: [nodes]
+    weighted sum of scores, without and with the scores that depend on free capacity.
     """
 
     def __init__(self, owner: StateOwner, pod: PodInfo, static: Static, refusal: Refusal | None = None) -> None:
-        """pod: any pod of the shape. refusal: of the pod as a whole, besides that in `static`; None without one."""
+        """pod: any pod of the shape. refusal: of the pod on all nodes, in addition to that in `static`; None if there
+        is none."""
         self._owner = owner
         self.pod = pod
         self.static = static
@@ -95,18 +97,18 @@ class ShapeState:
         ignored = owner.ignored
         asked = {name: amount for name, amount in pod.requests.items() if not ignored(name)}
         self.request = snapshot.vector(asked)
-        """(column of the snapshot's resources, amount); the first entry is one pod."""
+        """((column of the snapshot's resources, amount), ...); the first entry counts the pod itself."""
         self.names = ("", *asked)
         """Resource of each entry of `request`; the first entry is the pod itself."""
         self._left_out = left_out_of_fit(pod, owner.inputs) if pod.asks else {}
-        """Resource -> [nodes] True where a device family's filter answers for it in place of the resource fit."""
+        """Resource -> [nodes] True where the filter of a device family decides about it instead of the resource fit."""
         self.rules: Sequence[Rule] = rules_of(pod, owner.inputs) if self.refusal is None else []
         """The filters that depend on other pods, volumes or devices."""
         self._copies: list[Ints] = []
-        """Per rule that limits them, [nodes] copies of the pod that a node takes."""
+        """For each rule that limits copies, [nodes] the number of copies of the pod that a node takes."""
         self._soft_scores: list[SoftScore] = scores_of(pod, owner.inputs) if self.refusal is None else []
         self._by_feasible = any(one.fixed for one in self._soft_scores)
-        """True if some score changes only with the set of feasible nodes."""
+        """True if some score depends on the set of feasible nodes and on nothing else that changes."""
         self._followers: tuple[Rule | SoftScore, ...] = (
             *self.rules,
             *(one for one in self._soft_scores if not one.fixed),
@@ -127,7 +129,7 @@ class ShapeState:
         self._normalise()
 
     def _passes(self) -> Ints:
-        """Returns [nodes] 1 if every filter passes except the resource fit."""
+        """Returns [nodes] 1 if every filter except the resource fit passes, else 0."""
         if self.refusal is not None:
             return np.zeros(len(self._owner.snapshot.nodes), dtype=np.int64)
         passes = self.static.before.fits
@@ -145,10 +147,10 @@ class ShapeState:
         return passes.astype(np.int64)
 
     def allowed_beside(self, judged: Collection[str]) -> Ints:
-        """Returns [nodes] 1 if every filter passes except the resource fit and what other members may change.
+        """Returns [nodes] 1 if every filter passes, except the resource fit and refusals that other members may remove.
 
-        A member of a gang may be refused now because another member is not placed yet, for example by affinity. So the
-        rules of the plugins in `judged` count only with refusals that no other pod can remove
+        A member of a gang may be refused now because another member is not placed yet, for example by affinity. So of
+        the rules of the plugins in `judged`, only refusals count that no other pod can remove
         (`Rule.permanent_verdict`).
         """
         if not judged or self.refusal is not None:
@@ -164,9 +166,10 @@ class ShapeState:
         return passes.astype(np.int64)
 
     def copies_alone(self) -> Ints | None:
-        """Returns [nodes] copies of the pod that host ports, spread and (anti-)affinity admit one after the other.
+        """Returns [nodes] the number of copies of the pod that host ports, spread and (anti-)affinity admit.
 
-        Other new pods and free capacity are not considered. None if the pod has no such rule.
+        The copies are placed one after the other; other new pods and free capacity are ignored. None if the pod has no
+        such rule.
         """
         if not any(rule.plugin in _TIES for rule in self.rules) or self.refusal is not None:
             return None
@@ -180,14 +183,17 @@ class ShapeState:
         return most * passes.astype(np.int64)
 
     def looks_at(self, pod: PodInfo, node: int) -> bool:
-        """Returns True if the verdict of a rule may change when a bound pod is removed from its node (position)."""
+        """Returns True if removing a bound pod from its node (position) may change the verdict of a rule."""
         moved = [rule.change(pod, node, -1) for rule in self.rules]
         for rule in self.rules:
             rule.change(pod, node, 1)
         return any(moved)
 
     def allowed_with(self, pod: PodInfo, node: int, judged: Collection[str]) -> Ints:
-        """Returns `allowed_beside` for the draft with one more pod on a node. Draft and state do not change."""
+        """Returns `allowed_beside` for the draft with one more pod on a node.
+
+        The draft and this state stay as they are.
+        """
         for rule in self.rules:
             rule.change(pod, node, 1)
         out = self.allowed_beside(judged) if judged else self._passes()
@@ -202,10 +208,8 @@ class ShapeState:
         return bool(self.rules)
 
     def best_node(self) -> int | None:
-        """Returns the position of the best node for a single pod; None if no node takes it.
-
-        Compared in order: least device cost, largest total score, fewest free slots, first natural name.
-        """
+        """Returns the position of the best node for a single pod; None if no node takes it. Compared in order: least
+        device cost, largest total score, fewest free slots, first natural name."""
         names, able = self._owner.snapshot.name_rank, np.nonzero(self.slots > 0)[0]
         costs = devices_costs(self.pod, able, self._owner.inputs) if self.pod.asks and len(able) > 1 else ()
         if not costs:
@@ -214,15 +218,13 @@ class ShapeState:
         return int(able[best]) if best is not None else None
 
     def refresh(self) -> None:
-        """Applies the draft's changes since the last call: recomputes all nodes, or only the changed ones if possible.
-
-        All nodes must be recomputed if a verdict may have changed elsewhere, or if reservations have changed. Scores
-        must be normalised again if their range over the feasible nodes may have changed.
-        """
+        """Applies the draft's changes since the last call: computes only changed nodes again if possible, else all
+        nodes. All nodes are necessary if a verdict may have changed on other nodes, or if reservations have changed.
+        Scores must be normalised again if their range over the feasible nodes may have changed."""
         draft = self._owner.draft
         if self._version_seen == draft.version:
             return
-        # what has changed: rows of nodes, pods added or removed, reservations
+        # what has changed since the last call: rows of nodes, pods added or removed, reservations
         renewed = self._ledger is not draft.reservations
         rows, changes = (
             np.array(draft.touched_since(self._version_seen), dtype=np.int64),
@@ -250,10 +252,8 @@ class ShapeState:
             self.total[rows] = self.soft[rows] + self._capacity_scores(rows)
 
     def _apply_changes(self, changes: Sequence[tuple[PodInfo, int, int]], rows: NDArray[np.int64]) -> bool:
-        """Reports the last changes of the draft, all on the nodes `rows`, to the rules and scores.
-
-        Returns True if a verdict may also have changed on other nodes.
-        """
+        """Reports the draft's latest changes, all on the nodes `rows`, to the rules and scores. Returns True if a
+        verdict may also have changed on other nodes."""
         owner = self._owner
         if not self._followers and not owner.draft.has_nominations:
             return False
@@ -272,13 +272,13 @@ class ShapeState:
             passes = self._far_passes[rows]
             for rule in local:
                 passes = passes & rule.verdict().fits[rows]
-            # a problem that was built before must not change, so the array is copied
+            # problems that were built before refer to this array and must not change, so it is copied
             self.allowed = self.allowed.copy()
             self.allowed[rows] = passes
         return moved
 
     def _update_row(self, row: int) -> None:
-        """Recomputes one node like `_update`, but with plain integers, several times faster than short arrays."""
+        """Computes one node again, like `_update`, but with plain integers: several times faster than short arrays."""
         owner = self._owner
         have, used = owner.snapshot.allocatable[row].tolist(), owner.draft.used[row].tolist()
         room: int = have[0] - used[0]
@@ -295,7 +295,7 @@ class ShapeState:
         )
 
     def _update(self, rows: NDArray[np.int64] | slice) -> None:
-        """Recomputes `slots` and `fit` of the given nodes (positions, or a slice) from the draft's free capacity."""
+        """Computes `slots` and `fit` of the given nodes (positions, or a slice) from the draft's free capacity."""
         owner = self._owner
         free = owner.snapshot.allocatable[rows] - owner.draft.used[rows]
         room = free[:, 0]
@@ -332,7 +332,8 @@ class ShapeState:
         self._varies = bool(raw.untolerated.any() or raw.preferred.any() or moving)
         """True if a change of the draft may change the normalised scores of all nodes."""
         self.soft: Ints = np.zeros(len(self.slots), dtype=np.int64)
-        """Total without the scores of free capacity; used with a gather goal, because its goals already pack."""
+        """`total` without the scores that depend on free capacity. Used with a gather goal, because its goals pack
+        already."""
         feasible = self.slots > 0
         for plugin, values in normalised(raw, feasible).items():
             self.soft = self.soft + scores.weight(plugin) * values
@@ -354,15 +355,13 @@ class ShapeState:
 
     @property
     def pulled(self) -> bool:
-        """True if removing a pod elsewhere may make a filter refuse a node: required affinity, spread."""
+        """True if removing a pod on another node may make a filter refuse a node: required affinity, spread."""
         return any(not rule.local for rule in self.rules)
 
     @property
     def follows(self) -> bool:
         """True if placing another pod may change verdicts of other nodes, or scores: a failed pod is then tried again.
-
-        For scores alone that is needless but harmless.
-        """
+        If only scores change, trying again is needless but harmless."""
         return any(not (isinstance(one, Rule) and one.local) for one in self._followers)
 
     def plugin_scores(self) -> dict[str, Ints]:
@@ -385,10 +384,9 @@ class ShapeState:
         return self._cached_verdict[1]
 
     def later_words(self) -> list[Verdict]:
-        """Returns the verdict of each filter after the static ones, in order, with the resource fit among them.
-
-        With reservations that the pod may not use, the first verdict is that on these nodes with the nominated pods.
-        """
+        """Returns the verdict of each filter after the static filters, in order, including the resource fit. If
+        reservations are closed to the pod, the first verdict is that of all filters with the nominated pods on their
+        nodes."""
         owner = self._owner
         fit = check_fit(owner.snapshot.allocatable, owner.draft.used, self.request, self.names, self._left_out)
         early = [rule.verdict() for rule in self.rules if rule.before_fit]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts nodes, accelerators and free slots of each topology domain, for `koordpy topology` and the cluster view.
 
-Slots are counted for copies of a single pod, one after the other, by the planner's own filters. podCountMultiple and
-other members of a gang are ignored. `free_for_gangs` counts whole gangs of node-sized pods. Sources: gang-network.md
-section 3 (tree, private domains) and 5 (slots).
+Slots are counted for copies of a single pod, placed one after the other, by the planner's filters. podCountMultiple and
+other members of a gang are ignored. `free_for_gangs` counts whole gangs of pods that each fill a node. A private domain
+has one node only, which lacks the label of the layer. Sources: docs/rules/gang-network.md 3 (tree, private domains) and
+5 (slots).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,10 +25,10 @@ from koordpy.topology.topology_tree import Tree, domain_parts
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The numbers of one domain. The cluster and the nodes are domains too."""
+    """The numbers of one domain: a domain of a layer, the cluster, or a node."""
 
     level: int
-    """0 for the cluster, the tree's depth for a node."""
+    """0 for the cluster, the depth of the tree for a node."""
     layer: str
     name: str
     path: str
@@ -39,61 +40,61 @@ class Domain:
     unschedulable: int
     """Number of cordoned nodes."""
     free: int
-    """Accelerators that no pod uses, in hundredths of an accelerator; 0 on overcommitted nodes."""
+    """Accelerators that no pod uses, in hundredths of a device; 0 on overcommitted nodes."""
     total: int
-    """Allocatable accelerators, in hundredths of an accelerator."""
+    """Allocatable accelerators, in hundredths of a device."""
     slots: int | None
     """Further pods of the requested shape that fit; None without a requested shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unlabelled:
-    """The nodes without a label of one layer, each of which is a private domain there."""
+    """The nodes without the label of one layer. Each of them is a private domain of that layer."""
 
     layer: str
     keys: tuple[str, ...]
-    """Label keys of the layer; empty for a layer of HyperNodes."""
+    """Label keys of the layer; empty for a layer from HyperNodes."""
     nodes: tuple[str, ...]
     """Names of the nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All domains of the tree with their numbers, and doubtful labels."""
+    """All domains of the tree with their numbers, and labels that may be wrong."""
 
     layers: tuple[str, ...]
     """Names of the layers from the top layer to the nodes."""
     domains: tuple[Domain, ...]
-    """Depth first, siblings in natural order, the cluster first."""
+    """All domains, the cluster first: each parent before its children, siblings in natural order."""
     unlabelled: tuple[Unlabelled, ...]
     """One entry per layer with nodes without the label."""
     split: tuple[tuple[str, str, tuple[str, ...]], ...]
     """(layer, name, paths) of each domain name that occurs below several parents.
 
-    These are different domains, but often the label of one of their nodes is wrong.
+    These are different domains, but often a node has a wrong label.
     """
 
 
 GANG_PODS = (1, 8, 64)
-"""Sizes of the gangs that `free_for_gangs` counts, in pods that fill a node each."""
+"""Sizes of the gangs that `free_for_gangs` counts, in pods; each pod fills a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class FreeForGangs:
-    """How many gangs still fit the free capacity, for gangs of pods that each use all accelerators of a node."""
+    """How many more gangs fit the free capacity. Each pod of such a gang uses all accelerators of a node."""
 
     resource: str
-    """Resource name of the accelerators: the one with the most of them in the cluster."""
+    """Resource name of the accelerators; if there are several, the one with the largest total in the cluster."""
     per_pod: int
-    """Accelerators of one pod, as many as the largest node has."""
+    """Accelerators of one pod: as many as the largest node has."""
     gangs: tuple[int, ...]
     """Accelerators of one gang, for each size in `GANG_PODS`."""
     slots: tuple[tuple[int, ...], ...]
-    """[level][domain] further such pods that fit."""
+    """[level][domain] number of further such pods that fit."""
     layers: tuple[tuple[str, tuple[int, ...]], ...]
-    """(layer, per size the number of gangs that fit if each is inside one domain of the layer)."""
+    """(layer, numbers of gangs that fit, one per size) if each gang must be in one domain of the layer."""
     largest: tuple["LargestGang", ...]
-    """Per layer, the domain in which the largest gang fits; of equal domains the first in the order of the tree."""
+    """[layers] the domain in which the largest gang fits; of equal domains, the first in the order of the tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +105,13 @@ class LargestGang:
     domain: str
     """Path of the domain; empty for the cluster."""
     pods: int
-    """Number of pods that fit it; 0 if no pod fits any domain of the layer."""
+    """Number of pods of that gang; 0 if no pod fits any domain of the layer."""
 
 
 def asking(requests: Mapping[str, str], scheduler: str) -> Pod:
-    """Returns a pending pod with these requests (resource -> quantity), to count its slots.
+    """Returns a pending pod with the given requests (resource -> quantity), for which slots can be counted.
 
-    It tolerates taints with the name of an extended resource that it requests; the admission plugin
+    The pod tolerates taints with the name of an extended resource that it requests; the admission plugin
     ExtendedResourceToleration adds such tolerations to real pods.
     """
     tolerations = [Toleration(key=name, operator="Exists") for name in requests if "/" in name]
@@ -125,9 +126,9 @@ def free_for_gangs(
     *,
     placed: Mapping[str, tuple[str, AllocatedDevices]] | None = None,
 ) -> FreeForGangs | None:
-    """Counts the gangs that fit the free capacity, by the planner's own filters; None if no node has accelerators.
+    """Counts the gangs that fit the free capacity, by the planner's filters; None if no node has accelerators.
 
-    placed: pending pod key -> (node name, devices allocated by name), for pods to count as bound.
+    placed: pods that count as bound: pending pod key -> (node name, devices allocated by name); None for no such pods.
     """
     totals = {
         name: int(snapshot.allocatable[:, column].sum()) // (100 if name in keys.HUNDREDTHS else 1)
@@ -161,7 +162,7 @@ def free_for_gangs(
 
 
 def largest_gang(tree: Tree, level: int, slots: Sequence[int]) -> LargestGang:
-    """Returns the domain of a level with the most slots. slots: per domain of the level, the pods that fit."""
+    """Returns the domain of a level with the most slots. slots: [domains of the level] number of pods that fit."""
     best = max(range(len(slots)), key=slots.__getitem__, default=None)
     if best is None:
         return LargestGang(tree.levels[level].layer, "", 0)
@@ -169,7 +170,8 @@ def largest_gang(tree: Tree, level: int, slots: Sequence[int]) -> LargestGang:
 
 
 def take_inventory(snapshot: Snapshot, config: KoordpyConfiguration, *, pod: PodInfo | None = None) -> Inventory:
-    """Returns the inventory of the tree. pod: a pending pod without a gang to count slots for; None for no slots."""
+    """Returns the inventory of the tree. pod: a pending pod without a gang for which slots are counted; None for no
+    slots."""
     tree = snapshot.tree
     free, total = _accelerators(snapshot, config)
     slots: Ints | None = None
@@ -204,10 +206,10 @@ def take_inventory(snapshot: Snapshot, config: KoordpyConfiguration, *, pod: Pod
 
 
 def _accelerators(snapshot: Snapshot, config: KoordpyConfiguration) -> tuple[Ints, Ints]:
-    """Returns (free, total), each [nodes] accelerators in hundredths.
+    """Returns (free, total), each [nodes] accelerators in hundredths of a device.
 
-    Several resource names of one device family count the same devices, so only the largest total and the least free
-    amount of them count.
+    Several resource names of one device family denote the same devices. So of these, only the largest total and the
+    smallest free amount count.
     """
     free = np.zeros(len(snapshot.nodes), dtype=np.int64)
     total = np.zeros(len(snapshot.nodes), dtype=np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides whether the members that must be placed fit at all, without searching the best placement.
+"""Decides if the members that must be placed fit at all, without searching the best placement.
 
 Used for the empty cluster (`never_fits.py`), where only yes or no matters. So goals are left out, each domain that may
 contain the unit is tried alone, and a search stops at the first placement. Answers are True, False, or None for "not
@@ -29,9 +29,9 @@ from koordpy.problems.problem_building import partitions
 
 
 def has_placement(unit: Unit, problem: Problem, round_state: RoundState) -> bool | None:
-    """Returns True if a plan can place the need of every gang (one pod if no gang needs any), False if it cannot.
+    """Returns True if a plan can place as many members as each gang needs (at least one pod), False if no plan can.
 
-    None if that is not decided, in time or because the unit may be in more than `EMPTIED_REGIONS` domains.
+    None if that is not decided: the time is used up, or more than `EMPTIED_REGIONS` domains may contain the unit.
     """
     if is_hopeless(problem):
         return False
@@ -54,7 +54,7 @@ def _any(answers: Iterable[bool | None]) -> bool | None:
 
 
 def _solved(problem: Problem) -> bool | None:
-    """Returns True, False or None (not decided) for any problem, by a search for the best placement."""
+    """Returns True, False or None (not decided) for any problem, from a search for the best placement."""
     found = place_problem(problem)
     return True if found.placed else False if found.proof is Proof.INFEASIBLE else None
 
@@ -68,10 +68,10 @@ def _regions(problem: Problem) -> Iterator[Problem]:
 
 
 def _within(problem: Problem) -> bool | None:
-    """Returns True, False or None (not decided) for a problem without goals, in which only the fit matters.
+    """Returns True, False or None (not decided) for a problem without goals, of which only the feasibility matters.
 
-    Tries all pending members, then the core of lowest ranks, or one pod of each shape if none is needed. If these do
-    not fit, but others might, the general search decides.
+    Tries all pending members, then the core of lowest ranks (or one pod of each shape, if no gang needs any). If these
+    do not fit, but other members might, the general search decides.
     """
     proofs = {can_place(_all_of(problem, problem.pending))}
     if Proof.FEASIBLE in proofs:
@@ -92,7 +92,7 @@ def _within(problem: Problem) -> bool | None:
 
 
 def _all_of(problem: Problem, ranks: Collection[int]) -> Problem:
-    """Returns the problem of placing all members of the given ranks, and no other."""
+    """Returns the problem of placing all members of the given ranks and no others."""
     asked = Counter(problem.members[rank].gang for rank in ranks)
     needs = tuple(asked[gang] for gang in range(len(problem.needs)))
     return replace(only_ranks(problem, ranks), needs=needs)
@@ -101,8 +101,8 @@ def _all_of(problem: Problem, ranks: Collection[int]) -> Problem:
 def _core(problem: Problem) -> tuple[list[int], bool]:
     """Returns (ranks of the core, True if this core fits whenever any core fits).
 
-    The core is, of each gang, the needed number of members of lowest rank. Other cores do not matter if all members are
-    needed, or if the members of a gang have one shape; and if there are no interactions.
+    For each gang, the core has the needed number of members of lowest rank. It is enough to try this core if there are
+    no interactions, and in each gang all members are needed or have one shape.
     """
     core, sure = list[int](), not problem.interactions
     for gang, need in enumerate(problem.needs):
@@ -113,7 +113,7 @@ def _core(problem: Problem) -> tuple[list[int], bool]:
 
 
 def kind_key(unit: Unit) -> Hashable:
-    """Returns a key that is equal for units which fit or do not fit together, to cache answers by it."""
+    """Returns a key to cache answers: units with equal keys either all fit or all do not fit."""
     if unit.plain is not None:
         return unit.plain.shape, unit.plain.owner
     gangs = tuple((unit.need(gang), gang.wish, gang.hard_keys) for gang in unit.gangs)
@@ -144,7 +144,8 @@ def is_numeric(unit: Unit, round_state: RoundState) -> bool:
 
 
 def one_kind(problem: Problem) -> bool:
-    """Returns True if all shapes fit the same nodes in the same numbers, so that slots of one shape count for all."""
+    """Returns True if all shapes fit the same nodes in the same numbers, so that slots of one shape are valid for
+    all."""
     first = problem.shapes[0]
     alike = all(one.request == first.request and np.array_equal(one.allowed, first.allowed) for one in problem.shapes)
     return len(problem.shapes) == 1 or (alike and not problem.interactions and not problem.copies_by_rules)
@@ -161,20 +162,20 @@ def has_domain(unit: Unit, problem: Problem, round_state: RoundState) -> bool:
 
 
 def usable_slots(parts: Iterable[Problem], level: int) -> Ints:
-    """Returns [domains of the level] usable slots of the reference pod.
+    """Returns [domains of the level] the usable slots of the reference shape.
 
-    parts: the problem limited to each value of a topology key (`partitions`). Only one of them can be used, so the
-    result is the maximum over them.
+    parts: the problem limited to each value of a topology key (`partitions`). A unit can use only one of these parts,
+    so the result is the maximum over them.
     """
     found = [slots_by_level(part, part.reference())[level] for part in parts]
     return np.asarray(np.max(found, axis=0) if found else np.zeros(1), dtype=np.int64)
 
 
 def least_asked(unit: Unit, asked: Callable[[PodInfo], int]) -> int:
-    """Returns a lower bound on the total request of a plan for one resource.
+    """Returns a lower bound of the total request of a plan for one resource.
 
-    It is the sum of each gang's smallest requests, as many as the gang needs, or the smallest request of one pod if no
-    gang needs any. asked: returns the request of a pod.
+    For each gang, the smallest requests are added up, as many as the gang needs; if no gang needs any, the smallest
+    request of one pod. asked: returns the request of a pod.
     """
     if not any(unit.need(gang) for gang in unit.gangs):
         return min(asked(pod) for pod in unit.pending)
@@ -182,16 +183,16 @@ def least_asked(unit: Unit, asked: Callable[[PodInfo], int]) -> int:
 
 
 def amount_text(resource: str, amount: int) -> str:
-    """Returns `8Gi memory`."""
+    """Returns text such as `8Gi memory`."""
     return f"{quantity_text(resource, amount)} {resource}"
 
 
 def members_required(number: int) -> str:
-    """Returns `8 are required`."""
+    """Returns text such as `8 are required`."""
     return f"{number} {'is' if number == 1 else 'are'} required"
 
 
 def required_text(resource: str, amount: int) -> str:
-    """Returns `8Gi are required`."""
+    """Returns text such as `8Gi are required`."""
     text = quantity_text(resource, amount)
     return f"{text} {'is' if text == '1' else 'are'} required"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes as they would be after every pod that can end has ended, for the question whether a unit ever fits.
+"""The nodes as they would be after every pod that can end has ended: the empty cluster of `never_fits.py`.
 
-A node counts with its capacity less the requests of pods that never end (DaemonSets, mirror pods). Its conditions, such
-as a cordon, are ignored, because they are temporary. Used by `never_fits.py`.
+The capacity of a node is its allocatable less the requests of pods that never end (DaemonSets, mirror pods). Its
+conditions, such as a cordon, are ignored, because they are temporary.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ from koordpy.problems.problem_building import bounded_multiples, hard_level, uni
 Mask = NDArray[np.bool_]
 
 NODE_CONDITIONS = "node.kubernetes.io/"
-"""Prefix of taints that state a node's condition; they are temporary."""
+"""Prefix of taints that represent a condition of the node, which is temporary."""
 
 
 class EmptyNodes:
@@ -38,7 +38,7 @@ class EmptyNodes:
     def __init__(self, round_state: RoundState) -> None:
         self._round_state, self._snapshot = round_state, round_state.snapshot
         self._room: Ints = np.maximum(self._snapshot.allocatable - self._snapshot.unevictable_used, 0)
-        """[nodes, resources] capacity less that of pods that never end."""
+        """[nodes, resources] allocatable less requests of pods that never end, at least 0."""
         self._open = _without_cordons(self._snapshot.nodes)
         """The nodes without cordons and condition taints; the snapshot's own tuple if no node has any."""
         self._matching: dict[bytes, Mask] = {}
@@ -47,7 +47,10 @@ class EmptyNodes:
         """Cache of `_nodes_for`, by shape."""
 
     def _lacking(self, pod: PodInfo) -> list[tuple[str, int, int]]:
-        """Returns the resources of which no matching node has enough: (resource, most on any of them, request)."""
+        """Returns the resources of which no matching node has enough:
+
+        (resource, most on any matching node, request).
+        """
         rows = self._room[self._matches(pod)]
         out = []
         for name, amount in self._request_of(pod).items():
@@ -57,18 +60,21 @@ class EmptyNodes:
         return out
 
     def _request_of(self, pod: PodInfo) -> dict[str, int]:
-        """Returns resource -> amount that a node must have free for a pod, with 1 for the number of pods."""
+        """Returns resource -> amount that a node must have free for a pod, including 1 for the number of pods."""
         return {PODS: 1, **{name: n for name, n in pod.requests.items() if n and not self._round_state.ignored(name)}}
 
     def _matches(self, pod: PodInfo) -> Mask:
-        """Returns [nodes] True if labels, affinity and taints admit a pod, and the node is no spare that is closed to
-        it, whatever the node's conditions are."""
+        """Returns [nodes] True if labels, affinity and taints admit a pod, and the node is not a spare that is closed
+        to it.
+
+        Conditions of the node are ignored.
+        """
         found = self._admits(pod)
         closed = check_spare(pod, self._round_state.inputs) if self._snapshot.keeps_spares else None
         return found if closed is None else found & closed.fits
 
     def _admits(self, pod: PodInfo) -> Mask:
-        """Returns [nodes] True if labels, affinity and taints admit a pod, whatever the node's conditions are."""
+        """Returns [nodes] True if labels, affinity and taints admit a pod. Conditions of the node are ignored."""
         if self._open is self._snapshot.nodes:
             return self._round_state.lets_in(pod) & (not self._conflicts(pod))
         read = read_of(pod)
@@ -79,11 +85,13 @@ class EmptyNodes:
         return self._matching[read]
 
     def _conflicts(self, pod: PodInfo) -> bool:
-        """Returns True if the pod's terms of node affinity name no node at all."""
+        """Returns True if the pod's node affinity lists node names that contradict each other, so that no node
+        matches."""
         return self._round_state.of(pod).static.refusal is not None
 
     def _nodes_for(self, pod: PodInfo) -> Mask:
-        """Returns [nodes] True if the empty node could take one pod: it matches, is large enough, and has devices."""
+        """Returns [nodes] True if the empty node could take one pod: it matches, is large enough, and has the
+        devices."""
         known = self._able.get(pod.shape)
         if known is None:
             known = self._matches(pod) & ~self._never_served(pod)
@@ -93,9 +101,10 @@ class EmptyNodes:
         return known
 
     def _never_served(self, pod: PodInfo) -> Mask:
-        """Returns [nodes] True if a rule refuses the node for a reason that does not end with the pods there.
+        """Returns [nodes] True if a rule refuses the node for a reason that remains even if all pods there end.
 
-        The node's devices can never serve the pod, or the node lacks a label of the pod's spread constraints.
+        The reason is that the node's devices can never serve the pod, or that the node lacks a label of the pod's
+        spread constraints.
         """
         out = np.zeros(len(self._snapshot.nodes), dtype=bool)
         for rule in self._round_state.of(pod).rules:
@@ -107,14 +116,14 @@ class EmptyNodes:
     def _problem(self, unit: Unit) -> Problem:
         """Returns the placement problem of a unit on the empty cluster, with numbers of pods, resources and devices.
 
-        Other filters are left out. So the unit certainly does not fit if this problem is infeasible, but it need not
-        fit if the problem is feasible.
+        Other filters are left out. So if this problem is infeasible, the unit certainly does not fit; if it is
+        feasible, the unit may still not fit.
         """
         snapshot, round_state = self._snapshot, self._round_state
         kinds = {pod.shape: pod for pod in reversed(unit.pending)}
         number = {shape: i for i, shape in enumerate(kinds)}
         gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
-        # members; the unit's own bound members keep using capacity and devices
+        # members: bound members of the unit continue to use their capacity and devices
         free = snapshot.allocatable - snapshot.unevictable_used
         usable = usable_columns(tuple(kinds.values()), round_state.inputs)
         held = {family: np.zeros(len(snapshot.nodes), dtype=np.int64) for family in usable}
@@ -130,7 +139,7 @@ class EmptyNodes:
                 free[node] -= snapshot.requests_of([pod])
                 for family in usable if pod.asks else ():
                     held[family][node] += requested_devices_of(pod, family)
-        # shapes; devices of a family are a further column for each shape
+        # shapes: devices of a family are a further column of each shape
         columns, shapes = [free], []
         for pod in kinds.values():
             request = tuple((snapshot.columns[name], amount) for name, amount in self._request_of(pod).items())
@@ -158,7 +167,7 @@ class EmptyNodes:
         )
 
     def _allowances(self, unit: Unit, kinds: Mapping[bytes, PodInfo]) -> Iterator[Allowance]:
-        """Yields, per quota and resource, the max less the requests of the unit's bound members."""
+        """Yields for each quota and resource its max less the requests of the unit's bound members."""
         quotas = self._snapshot.quotas
         if not quotas.tree.quotas:
             return

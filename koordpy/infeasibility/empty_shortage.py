@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says what a unit lacks on the empty cluster: slots, a resource, a multiple, domains, or room for a part.
+"""Says what a unit lacks on the empty cluster: slots, a resource, a multiple, domains, or space for a part of it.
 
-The unit is known to have no placement there (`never_fits.py`). The checks run in a fixed order, from the most specific
-to the most general sentence, and the first that applies gives the answer (gang-network.md 6).
+The caller knows that the unit has no placement there (`never_fits.py`). The checks run in a fixed order, from the most
+specific to the most general sentence, and the first one that applies gives the answer (docs/rules/gang-network.md 6).
 """
 
 from collections.abc import Iterator
@@ -38,17 +38,17 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import hard_keys, partitions, unit_multiples
 
 NO_PLACEMENT = "no placement on the empty cluster"
-"""Sentence if no cause is found; further rules may be appended to it."""
+"""Sentence if no cause is found; rules that were found may be appended to it."""
 
 
 class EmptyShortage(EmptyNodes):
-    """The nodes without the pods that end, and the sentences on what a unit lacks there.
+    """The empty cluster, and the sentences about what a unit lacks there.
 
-    Each `_..._short` or `_too_...` method returns a sentence, or an empty text if its check does not apply.
+    Each method `_..._short` or `_too_...` returns a sentence, or an empty text if its check does not apply.
     """
 
     def _short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns the sentence on the shortage of a unit without a placement on the empty cluster; never empty.
+        """Returns the sentence about what a unit without a placement on the empty cluster lacks; never empty.
 
         unit, problem: without parts (`without_parts`). round_state: the state in which the problem was built.
         """
@@ -62,7 +62,8 @@ class EmptyShortage(EmptyNodes):
         )
 
     def _multiple_too_large(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns a sentence if no number of members is a multiple, or if no domain has slots for one multiple."""
+        """Returns a sentence if no possible number of members is a multiple, or no domain has slots for one multiple;
+        else empty."""
         asked, tree = unit_multiples(unit, round_state), problem.tree
         level, wrong = wrong_multiple(unit, problem.core_size, asked)
         if wrong:
@@ -91,10 +92,10 @@ class EmptyShortage(EmptyNodes):
         return ""
 
     def _room_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns a sentence on the place with too few slots for a unit of one shape; else empty.
+        """Returns a sentence about the place with too few slots, for a unit of one shape; else empty.
 
-        The place is the MustGather layer, else the value of a topology key, else the cluster. With bound members it is
-        the domain or value that contains them, else the largest one.
+        The place is a domain of the MustGather layer, else the nodes with one value of a topology key, else the
+        cluster. With bound members it is the place that contains them, else the largest place.
         """
         needed = problem.core_size
         tree, held = problem.tree, problem.tree.levels[problem.hard].sums(problem.bound_counts)
@@ -130,10 +131,10 @@ class EmptyShortage(EmptyNodes):
         return "/".join(node.labels.get(key, "") for key in hard_keys(unit))
 
     def _sums_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns a sentence on the place with too little of a resource for a unit of several shapes; else empty.
+        """Returns a sentence about the place with too little of a resource, for a unit of several shapes; else empty.
 
-        Sums of resources are compared, because slots of one shape say nothing about the other shapes. Of each resource
-        only nodes count that match a shape with a request for it.
+        Sums of resources are compared, because slots of one shape say nothing about other shapes. For each resource,
+        only nodes count that match a shape which requests it.
         """
         asked = {pod.shape: self._request_of(pod) for pod in unit_kinds(unit)}
         more = " more" if problem.bound else ""
@@ -154,7 +155,7 @@ class EmptyShortage(EmptyNodes):
         return ""
 
     def _places(self, unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[tuple[str, int, list[Mask]]]:
-        """Yields the places to check, as (name for the sentence, level, masks), the smallest first.
+        """Yields the places to check, the smallest first: (name for the sentence, level, masks).
 
         The unit must be in one domain of the level, and only on nodes of one of the masks ([nodes] each).
         """
@@ -174,7 +175,7 @@ class EmptyShortage(EmptyNodes):
         yield "the cluster", 0, [every]
 
     def _multiple_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns `NO_PLACEMENT`, and names the multiples if the unit has a placement without them."""
+        """Returns `NO_PLACEMENT`; it also names the multiples if the unit has a placement without them."""
         if problem.multiples and has_placement(unit, replace(problem, multiples={}), round_state):
             asked = unit_multiples(unit, round_state).items()
             named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in asked)
@@ -182,10 +183,11 @@ class EmptyShortage(EmptyNodes):
         return NO_PLACEMENT
 
     def _part_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns a sentence on parts (members that must share one domain); `NO_PLACEMENT` if parts are not the cause.
+        """Returns a sentence about parts (members that must share one domain); `NO_PLACEMENT` if parts are not the
+        cause.
 
-        If all members are needed, it names the largest part that has more members than any domain has slots. Otherwise
-        it states the rule of the largest part, if the unit fits without parts.
+        If all members are needed, the sentence names the largest part with more members than any domain has slots.
+        Otherwise it states the rule of the largest part, if the unit would fit without parts.
         """
         parts = [part for part in parts_of(unit, problem.tree.layers) if not part.label]
         shape_of = {unit.members[rank].shape: problem.members[rank].shape for rank in problem.pending}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Causes for which no new node would help a gang: its domain gets no further nodes, or its number of members is wrong.
+"""Causes for which no new node would help a gang: its domain gets no new nodes, or its number of members is wrong.
 
-Layers in `autoscaling.fixedLayers` have domains that an autoscaler never adds nodes to; a domain of the node layer is
-one node. Source: repair.md 1.3, causes 7 and 8.
+An autoscaler never adds nodes to the domains of a layer in `autoscaling.fixedLayers`, and a domain of the node layer is
+only one node. Source: docs/rules/repair.md 1.3, causes 7 and 8.
 """
 
 from collections.abc import Iterator
@@ -17,19 +17,19 @@ from koordpy.problems.problem_building import hard_keys, hard_level
 
 
 def find_unit_cause(unit: Unit, round_state: RoundState) -> str:
-    """Returns the cause of a gang; empty if a new node may help."""
+    """Returns the cause for a gang, as text; empty if a new node may help."""
     return next((cause for find in (_domain_cause, _multiple_cause) if (cause := find(unit, round_state))), "")
 
 
 def unknown_fixed_layers(round_state: RoundState) -> list[tuple[str, str]]:
-    """Returns (path, text) of each layer in `autoscaling.fixedLayers` that the topology lacks."""
+    """Returns (path, text) for each layer in `autoscaling.fixedLayers` that the topology does not have."""
     layers = round_state.snapshot.tree.layers
     names = enumerate(round_state.config.autoscaling.fixed_layers)
     return [(f"autoscaling.fixedLayers[{i}]", f'no layer "{name}"') for i, name in names if layers.level(name) is None]
 
 
 def _domain_cause(unit: Unit, round_state: RoundState) -> str:
-    """Returns the cause if all members must share one domain, and that gets no further nodes; else empty."""
+    """Returns the cause if all members must share one domain, and this domain gets no new nodes; else empty."""
     core = len(core_members(unit))
     for layer, is_fixed, paths in _required_domains(unit, round_state):
         if len(paths) > 1:
@@ -42,9 +42,9 @@ def _domain_cause(unit: Unit, round_state: RoundState) -> str:
 
 
 def _required_domains(unit: Unit, round_state: RoundState) -> Iterator[tuple[str, bool, list[str]]]:
-    """Yields (layer or label key, whether its domains get no further nodes, paths of the domains with bound members).
+    """Yields (layer or label key, True if its domains get no new nodes, paths of the domains with bound members).
 
-    For the MustGather layer of the whole gang, then for the topology keys of an upstream group.
+    The MustGather layer of the whole gang comes first, then the topology keys of an upstream group.
     """
     snapshot, fixed = round_state.snapshot, round_state.config.autoscaling.fixed_layers
     tree, index = snapshot.tree, snapshot.index

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what prevents the placement of a gang besides a lack of slots, for its message (gang-network.md 6).
+"""Finds what prevents the placement of a gang, other than a lack of slots, for its message (gang-network.md 6).
 
-Candidates are rules among the members (affinity, anti-affinity, spread, host ports), sums of resources, multiples, and
-bound members in several domains. A rule is reported only if the planner places the gang on the draft without this rule.
-That costs one placement per rule, for at most `LIMITING_RULES_TRIED` rules.
+Possible causes are rules among the members (affinity, anti-affinity, spread, host ports), sums of resources, multiples,
+and bound members in several domains. Rules among members are found by trial: a rule is reported if the planner can
+place the gang without this one rule. Each trial costs one placement, so at most `LIMITING_RULES_TRIED` rules are tried.
 """
 
 from collections import Counter
@@ -34,15 +34,15 @@ from koordpy.problems.unit_placement import Question, place_unit
 def limiting_rules(unit: Unit, round_state: RoundState, *, emptied_time: float | None = None) -> Iterator[str]:
     """Yields each rule among the members that alone prevents the placement, such as `spread over KEY`.
 
-    Without that one rule the planner places the unit. emptied_time: if the round state is the empty cluster, the
-    deterministic time of each placement; None for the draft of a round, with the configured time.
+    Without this one rule, the planner can place the unit. emptied_time: None if `round_state` is the draft of a round;
+    if it is the empty cluster, the deterministic time limit of each trial.
     """
     if len(unit.members) < 2 or not any(round_state.concerned(pod) for pod in unit.pending):
         return
     among = _among_members(unit, round_state)
     rules = [one for one in rules_of(pod.pod for pod in unit.pending) if one[0] in among]
     if len(rules) > 1 and len(unit.pending) > LIMITING_RULES_MEMBERS:
-        return  # every try solves the problem with all other rules, which takes too long for many members
+        return  # each trial solves the problem with all other rules, which takes too long for many members
     for text, respec in rules[:LIMITING_RULES_TRIED]:
         other = unit.with_changes(_Respec(respec, round_state))
         changed = round_state.of_changed(other)
@@ -54,7 +54,7 @@ def limiting_rules(unit: Unit, round_state: RoundState, *, emptied_time: float |
 
 
 def _among_members(unit: Unit, round_state: RoundState) -> set[str]:
-    """Returns the rules of pending members that concern other members, by their names in `pod_rules.rules_of`."""
+    """Returns the names of the rules by which pending members concern each other (names as in `pod_rules.rules_of`)."""
     found, namespaces = set[str](), round_state.snapshot.namespaces
     labelled = {(pod.namespace, *sorted(pod.pod.metadata.labels.items())): pod for pod in unit.members}
     ports = Counter(port.port for pod in unit.pending for port in pod.ties.ports)
@@ -74,10 +74,10 @@ def _among_members(unit: Unit, round_state: RoundState) -> set[str]:
 
 
 def apart_domains(unit: Unit, round_state: RoundState) -> Iterator[tuple[str, int]]:
-    """Yields (topology key, number of its domains) for each key with anti-affinity between any two members.
+    """Yields (topology key, number of its domains) for each key for which any two members have anti-affinity.
 
-    Every member then needs a separate domain. Yields nothing if a member is bound. A key is left out if a usable node
-    lacks the label, because the rule does not apply there.
+    Then each member needs a separate domain. Yields nothing if a member is bound. A key is left out if a node that
+    could be used lacks the label, because the rule does not apply there.
     """
     kinds = list({pod.shape: pod for pod in unit.pending}.values())
     if len(unit.members) > len(unit.pending) or not all(pod.ties.terms.anti_affinity.required for pod in kinds):
@@ -100,7 +100,7 @@ def apart_domains(unit: Unit, round_state: RoundState) -> Iterator[tuple[str, in
 
 
 class _Respec:
-    """Function that returns a pending member without one rule, and a bound member as it is."""
+    """A function that returns a pending member with one rule removed, and a bound member unchanged."""
 
     def __init__(self, respec: Respec, round_state: RoundState) -> None:
         self._respec, self._round_state = respec, round_state
@@ -117,8 +117,9 @@ class _Respec:
 def lacking_resources(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[str]:
     """Yields `RESOURCE: needed N, available M` for each resource that is too scarce for a unit of several shapes.
 
-    That is so if the core requests more in total than any domain of the hard layer has free, on the nodes that admit a
-    shape with a request for the resource. Yields nothing for a unit of one shape, where slots say enough.
+    A resource is too scarce if the core requests more of it than any domain of the hard layer has free. Only nodes
+    count that admit a shape which requests the resource. Yields nothing for a unit of one shape, because slots are
+    enough for its message.
     """
     core = core_members(unit)
     if several_kinds(core):
@@ -128,18 +129,18 @@ def lacking_resources(unit: Unit, problem: Problem, round_state: RoundState) -> 
 
 
 def several_kinds(pods: Iterable[PodInfo]) -> bool:
-    """Returns True if the pods have several shapes, so that slots of one shape do not decide if they fit."""
+    """Returns True if the pods have several shapes, so that slots of one shape do not decide if all pods fit."""
     return len({pod.shape for pod in pods}) > 1
 
 
 class ResourceSum(NamedTuple):
-    """Total request of some pods for a resource, and how much of it they can use in each domain of a level."""
+    """The total request of some pods for one resource, and the amount available to them in each domain of a level."""
 
     resource: str
     needed: int
     """Total request."""
     available: Ints
-    """[domains of the level] free amount on nodes that admit a pod with a request for the resource."""
+    """[domains of the level] free amount on nodes that admit at least one of the pods that request the resource."""
 
     def text(self, available: int) -> str:
         """Returns `RESOURCE: needed N, available M`. available: the amount M to print."""
@@ -148,13 +149,16 @@ class ResourceSum(NamedTuple):
 
 
 class ResourceSums:
-    """Compares the total requests of some pods with free capacity, resource by resource in the order of names."""
+    """Compares the total requests of some pods with free capacity, for each resource in the order of names."""
 
     def __init__(self, pods: Sequence[PodInfo], round_state: RoundState) -> None:
         self._pods, self._round_state = pods, round_state
 
     def at(self, level: int) -> Iterator[ResourceSum]:
-        """Yields the sums for the domains of a level, without resources that only pods without any node request."""
+        """Yields the sums for the domains of a level.
+
+        Left out are resources that only pods without any node request.
+        """
         snapshot, free = self._round_state.snapshot, np.maximum(self._round_state.draft.free(), 0)
         kinds = {pod.shape: pod for pod in reversed(self._pods)}
         for name in sorted({name for pod in self._pods for name in pod.requests}):
@@ -162,17 +166,17 @@ class ResourceSums:
             if asking and len(snapshot.nodes):
                 usable = np.logical_or.reduce([self._round_state.of(pod).allowed > 0 for pod in asking])
                 if not usable.any():
-                    continue  # another rule excludes every node
+                    continue  # no node admits these pods, so another rule is the cause
                 inside = np.where(usable, free[:, snapshot.columns[name]], 0)
                 needed = sum(pod.requests.get(name, 0) for pod in self._pods)
                 yield ResourceSum(name, needed, snapshot.tree.levels[level].sums(inside))
 
 
 def missing_member(unit: Unit, able: Callable[[PodInfo], bool]) -> PodInfo | None:
-    """Returns the first pending pod that cannot be placed, if a plan needs such a pod; else None.
+    """Returns the first pending pod that cannot be placed, if every plan must place such a pod; else None.
 
-    able: returns True if a pod can be placed. A plan needs such a pod if no pending pod is able, or if a gang has fewer
-    able pods than it needs.
+    able: returns True if a pod can be placed. Every plan must place such a pod if no pending pod is able, or if a gang
+    has fewer able pods than it needs.
     """
     known = {pod.shape: able(pod) for pod in reversed(unit.pending)}
     unable = [pod for pod in unit.pending if not known[pod.shape]]
@@ -186,9 +190,9 @@ def missing_member(unit: Unit, able: Callable[[PodInfo], bool]) -> PodInfo | Non
 
 
 def divided_sentence(unit: Unit, problem: Problem, round_state: RoundState) -> str:
-    """Returns `bound members are in two domains of LAYER: A, B` if the unit requires one domain; else empty.
+    """Returns `bound members are in two domains of LAYER: A, B` if the unit must be in one domain; else empty.
 
-    No domain is possible for the pending members then. It happens if labels of nodes change while a gang runs.
+    In that case no domain is possible for the pending members. It happens if labels of nodes change while a gang runs.
     """
     tree, level = problem.tree, problem.hard
     if level:
@@ -215,8 +219,8 @@ def divided(what: str, layer: str, names: Collection[str]) -> str:
 def wrong_multiple(unit: Unit, needed: int, multiples: Mapping[int, int]) -> tuple[int, str]:
     """Returns (level, `8 members are not a multiple of 6`) if no number of members that may be placed is a multiple.
 
-    (0, "") otherwise. needed: pods that must be placed. multiples: level -> number that divides the members of each
-    domain of the level, and therefore all members together.
+    Otherwise returns (0, ""). needed: number of pods that must be placed. multiples: level -> number that must divide
+    the members of each domain of the level, and therefore the sum of all members.
     """
     bound, every = len(unit.members) - len(unit.pending), len(unit.members)
     least = bound + needed
@@ -231,8 +235,8 @@ def wrong_multiple(unit: Unit, needed: int, multiples: Mapping[int, int]) -> tup
 def unlabelled_layer(problem: Problem, slots: Ints, round_state: RoundState) -> str:
     """Returns `no node has the label KEY of LAYER` if all domains of the MustGather layer are private (one node each).
 
-    Without this message, node names would be listed as if they were domains. Empty for any other layer, or if one of
-    these nodes is large enough. slots: [domains of the layer] usable slots.
+    Without this message, node names would be listed as if they were domains. Empty if some node has the label, or if
+    one of the nodes is large enough. slots: [domains of the layer] usable slots.
     """
     needed = problem.core_size
     if not problem.bound and (needed == 1 or int(slots.max(initial=0)) >= needed):

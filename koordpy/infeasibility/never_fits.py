@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds units that can never start, even after all other pods that can end have ended, and the reason.
 
-Such a unit waits for something that will not happen, so its message says so, and its demand must not reserve capacity.
-The question is answered on the *empty cluster*: only pods of DaemonSets, mirror pods and the unit's own pods use
-capacity, quotas apply by max, and cordons and taints of `node.kubernetes.io/` are ignored, because they are temporary
-(gang-network.md 6).
+Such a unit waits for something that cannot happen, so its message says so, and its demand must not reserve capacity.
+The question is answered on the *empty cluster*. There, only pods of DaemonSets, mirror pods and the unit's own pods use
+capacity, quotas limit by max, and cordons and taints of `node.kubernetes.io/` are ignored, because they are temporary
+(docs/rules/gang-network.md 6).
 
-Sums and slots decide most units, in O(nodes) per shape. A unit of several shapes is solved by CP-SAT. A unit with rules
-about other pods, or about more than the number of devices, is placed with all filters on a draft without the other
-pods. The number of units for these two methods is limited per round, and answers are cached until nodes, quotas or the
-tree change.
+Sums and slots decide most units, in O(nodes) per shape. Other units are placed: a unit of several shapes by CP-SAT, and
+a unit with rules about other pods, or about more than the number of devices, with all filters on a draft without the
+other pods. In each round the number of such placements is limited. Answers are cached until nodes, quotas or the tree
+change.
 
-A unit counts as one that never fits only if that is proven; an undecided unit may fit. Claims of volumes, jobs
-on NPUs, and required affinity to pods of other units count as if they could be met, and so do claims of devices as far
-as one node has devices for a pod.
+A unit counts as one that never fits only if that is proven; an undecided unit may fit. Some conditions are assumed to
+be possible to meet: claims of volumes, rules of jobs on NPUs, and required affinity to pods of other units. Claims of
+devices are assumed to be met if some node has devices for one pod.
 """
 
 from collections.abc import Hashable
@@ -63,12 +63,15 @@ NO_MATCH = "no node matches its node selector, affinity and tolerations"
 
 @dataclass(frozen=True, slots=True)
 class _ClusterState:
-    """The part of a snapshot on which cached answers depend, besides the unit. They are valid while it is the same."""
+    """The parts of a snapshot on which answers depend, besides the unit.
+
+    Cached answers are valid while these are the same.
+    """
 
     versions: tuple[int, int, int]
     """Versions of the nodes' labels and taints, of their capacity, and of the pods that never end."""
     objects: tuple[object, ...]
-    """The tree, the quotas, and the state of each device family; compared by identity."""
+    """The tree, the quotas, and the state of each device family; compared by identity (`is`)."""
 
     @staticmethod
     def from_snapshot(snapshot: Snapshot) -> "_ClusterState":
@@ -90,7 +93,7 @@ class _Answers:
     """Answers of earlier rounds for one state of the cluster."""
 
     ground: _ClusterState | None = None
-    """The state for which `known` is valid; None before the first round."""
+    """The cluster state for which `known` is valid; None before the first round."""
     known: dict[Hashable, str] = field(default_factory=dict)
     """`kind_key` of a unit -> why it never fits; empty if it may fit."""
 
@@ -103,10 +106,11 @@ class _Answers:
 
 
 def never_fits(unit: Unit, round_state: RoundState) -> str:
-    """Returns why a unit never fits, in the words of gang-network.md 6; empty if it may fit, or is not decided.
+    """Returns why a unit never fits, in the words of docs/rules/gang-network.md 6; empty if it may fit or is not
+    decided.
 
-    Only for a unit that no gate blocks. A gang with its minimum met only waits for surplus members, so the answer is
-    empty. unit: with the placements of the draft.
+    Only for a unit that no gate blocks. Empty also for a gang that has its minimum, because its pending members are
+    only surplus. unit: with the placements of the draft.
     """
     found = round_state.memo.get(EmptyCluster)
     if not isinstance(found, EmptyCluster):
@@ -115,7 +119,7 @@ def never_fits(unit: Unit, round_state: RoundState) -> str:
 
 
 class EmptyCluster(EmptyShortage):
-    """The empty cluster of one round: decides whether units could ever fit, and caches the answers."""
+    """Decides for a round if units could ever fit the empty cluster, and caches the answers."""
 
     def __init__(self, round_state: RoundState) -> None:
         super().__init__(round_state)
@@ -125,13 +129,13 @@ class EmptyCluster(EmptyShortage):
         self._known = kept.at(self._snapshot)
         factor = 1 if self._snapshot.live else EMPTIED_OFFLINE
         self._units, self._pods = EMPTIED_UNITS * factor, EMPTIED_PODS * factor
-        """Remaining numbers of units to place, and of pods to evict on drafts, in this round."""
+        """Numbers of units that may still be placed, and of pods that may still be evicted on drafts, in this round."""
         self._all_emptied: RoundState | None = None
-        """Round state of the cluster without any pod that can end; None until it is needed."""
+        """Round state of the cluster without all pods that can end; None until it is needed."""
         self._cache = PlannerCache() if self._open is not self._snapshot.nodes else None
 
     def why(self, unit: Unit) -> str:
-        """Returns why a unit never fits; empty if it may fit, or is not decided (`never_fits`)."""
+        """Returns why a unit never fits; empty if it may fit or is not decided. See `never_fits`."""
         if not unit.pending or _waits_for_more(unit) or _lacks_members(unit):
             return ""
         key = kind_key(unit)
@@ -144,7 +148,7 @@ class EmptyCluster(EmptyShortage):
         return found
 
     def _decide(self, unit: Unit) -> str | None:
-        """Returns why a unit never fits, empty if it may fit; None if that is not decided.
+        """Returns why a unit never fits; empty if it may fit; None if that is not decided.
 
         The cheapest proofs are tried first: quotas, matching nodes, size of nodes, slots, then a placement.
         """
@@ -165,9 +169,9 @@ class EmptyCluster(EmptyShortage):
     # -- sums ---------------------------------------------------------------------------------------------------------
 
     def _beyond_quota(self, unit: Unit) -> str:
-        """Returns a sentence on the lowest quota with a max below what the unit needs; else empty.
+        """Returns a sentence about the lowest quota with a max below the amount that the unit needs; else empty.
 
-        It names the naturally first such resource. Members that already run count in the needed amount.
+        If several resources exceed the max, the naturally first is named. Running members count in the needed amount.
         """
         quotas = self._snapshot.quotas
         if not quotas.tree.quotas:
@@ -204,14 +208,14 @@ class EmptyCluster(EmptyShortage):
     def _may_fit(self, unit: Unit, problem: Problem) -> bool:
         """Returns False if sums of slots prove that the unit cannot fit.
 
-        For pods of one shape, a domain that may contain all of them must have enough slots.
+        If all pods have one shape, a domain that may contain all of them must have enough slots.
         """
         if is_hopeless(problem):
             return False
         return len(problem.shapes) > 1 or has_domain(unit, problem, self._round_state)
 
     def _fits_by_numbers(self, unit: Unit, problem: Problem) -> bool | None:
-        """Returns whether the unit fits by numbers of pods, resources and devices; None if that is not decided."""
+        """Returns True or False if numbers of pods, resources and devices decide whether the unit fits; else None."""
         may = self._may_fit(unit, problem)
         if not may or (len(problem.shapes) == 1 and not problem.multiples):
             return may
@@ -225,8 +229,8 @@ class EmptyCluster(EmptyShortage):
     def _depends_on_more(self, unit: Unit) -> bool:
         """Returns True if a failed placement with all filters would not prove that the unit never fits.
 
-        The unit then depends on something that may change: claims, a refusal of the pod as a whole, affinity to pods of
-        other units. Or it requests devices of which free numbers alone do not decide.
+        The unit then depends on something that may change: claims, a refusal of the pod on all nodes, or affinity to
+        pods of other units. Or it requests devices for which the number of free devices is not enough to decide.
         """
         for pod in unit_kinds(unit):
             spec, own = pod.pod.spec, self._round_state.of(pod)
@@ -247,10 +251,10 @@ class EmptyCluster(EmptyShortage):
         )
 
     def _placed(self, unit: Unit) -> str | None:
-        """Places the unit on the empty cluster with every filter. Returns as `_decide`.
+        """Places the unit on the empty cluster with every filter. Returns a result as `_decide`.
 
-        If there is no placement, the shortage is searched in this order: without parts, of a part, then a rule among
-        the members without which the unit would fit.
+        If there is no placement, the cause is searched in this order: a shortage without regard to parts, a shortage
+        for a part, a rule among the members without which the unit would fit.
         """
         if self._units <= 0:
             return None
@@ -264,12 +268,12 @@ class EmptyCluster(EmptyShortage):
                 if pod.bound and pod.key in self._round_state.draft.placed:
                     devices = self._round_state.draft.devices_of(pod.key)
                     empty.draft.assign(self._snapshot.pods[pod.key], self._snapshot.index[pod.node], devices=devices)
-            # does it fit? (above, placements of this round are repeated on the empty cluster)
+            # does the unit fit? (placements of this round were repeated on the empty cluster above)
             problem = replace(build(unit, empty), deterministic_time=EMPTIED_TIME, device_costs=None)
             fits = has_placement(unit, problem, empty)
             if fits is not False:
                 return "" if fits else None
-            # it does not: what does it lack?
+            # the unit does not fit: find what it lacks
             whole = without_parts(unit)
             asked = problem if whole is unit else replace(build(whole, empty), deterministic_time=EMPTIED_TIME)
             found = self._short(whole, asked, empty)
@@ -283,10 +287,9 @@ class EmptyCluster(EmptyShortage):
             empty.draft.undo(mark)
 
     def _emptied(self, unit: Unit) -> RoundState | None:
-        """Returns the round state of a draft from which all other units' pods that can end are removed.
+        """Returns the round state of a draft without the pods of other units that can end.
 
-        None if that would exceed the number of pods that may be removed in this round. Units without bound pods share
-        one such state.
+        None if more pods would be removed than is allowed in this round. Units without bound pods share one such state.
         """
         own = {pod.key for pod in unit.members if pod.bound}
         if not own and self._all_emptied is not None:
@@ -310,7 +313,7 @@ class EmptyCluster(EmptyShortage):
 
 
 def _waits_for_more(unit: Unit) -> bool:
-    """Returns True if all gangs of a unit have their minimum met, so that its pending members are surplus."""
+    """Returns True if all gangs of a unit have their minimum, so that its pending members are only surplus."""
     waiting = [gang for gang in unit.gangs if gang.pending]
     return unit.is_gang and all(len(gang.bound) >= max(1, gang.min_member) for gang in waiting)
 

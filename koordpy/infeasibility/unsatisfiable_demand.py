@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Demand that can never be satisfied, and the quota demand without it.
+"""Demand of units that cannot start, and the demand of quotas without it.
 
-The runtime of a quota, which is the amount that it may use now, leaves capacity for pending pods of other quotas
-(quota-fairness.md 4). Demand of units that cannot start would reserve capacity for nothing: units that a quota refuses,
-that a gate blocks, or that never fit any node. So runtimes are computed without it. For a decision about some nodes,
-demand of units that cannot use these nodes is excluded as well (`Reaches`).
+The runtime of a quota, the amount that it may use now, leaves capacity to pending pods of other quotas
+(docs/rules/quota-fairness.md 4). Demand of a unit that cannot start would reserve capacity without use. Such a unit is
+refused by a quota, blocked by a gate, or never fits any node. So runtimes are computed without it. For a decision about
+some nodes, demand of units that cannot use these nodes is left out as well (`Reaches`).
 """
 
 from collections.abc import Collection, Hashable, Iterable
@@ -44,8 +44,7 @@ def units_that_cannot_start(units: Iterable[Unit], round_state: RoundState) -> l
 
 
 def _kind(unit: Unit, round_state: RoundState) -> Hashable:
-    """Returns a key that is equal for units which can or cannot start together, as a cache key in
-    `units_that_cannot_start`."""
+    """Returns a cache key for `units_that_cannot_start`: units with equal keys either all can start or all cannot."""
     pods = tuple((pod.owner, round_state.key(pod)) for pod in unit.pending)
     if unit.plain is not None:
         return pods
@@ -57,9 +56,9 @@ def _kind(unit: Unit, round_state: RoundState) -> Hashable:
 
 
 def _lacks_claims(unit: Unit, round_state: RoundState) -> bool:
-    """Returns True if fewer members than needed pass the checks of the pod as a whole.
+    """Returns True if fewer members than needed pass the checks of the pod that concern no node.
 
-    A pod fails them for example because a volume claim does not exist.
+    A pod fails such a check for example if its volume claim does not exist.
     """
     able = {pod.key for pod in unit.pending if round_state.of(pod).refusal is None}
     needs = [(sum(pod.key in able for pod in gang.pending), unit.need(gang)) for gang in unit.gangs]
@@ -67,7 +66,10 @@ def _lacks_claims(unit: Unit, round_state: RoundState) -> bool:
 
 
 class Reaches:
-    """The nodes that pending units could use if these were empty: by labels, taints and size of the node. Cached."""
+    """The nodes that pending units could use if the nodes were empty: by labels, taints and size of the node.
+
+    Cached.
+    """
 
     def __init__(self, round_state: RoundState) -> None:
         self._round_state = round_state
@@ -86,7 +88,7 @@ class Reaches:
 def demand_without(refused: Iterable[Unit], quotas: Quotas, names: Collection[str]) -> QuotaDemand:
     """Returns the demand of pending pods without the requests of the units in `refused`.
 
-    Requests of pods in or below one of the quotas in `names` remain.
+    Requests of pods in the quotas `names`, and in quotas below them, are not left out.
     """
     waiting: dict[Owner, Amounts] = {owner: dict(amounts) for owner, amounts in quotas.demand.items()}
     for unit in refused:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster after every pod that can end has ended: an upper bound on what could be placed on its nodes.
+"""The cluster after every pod that can end has ended: an upper bound of what can be placed on its nodes.
 
-DaemonSet pods and mirror pods stay.
+Pods of DaemonSets and mirror pods stay, because they never end.
 """
 
 from collections.abc import Collection

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Usage of quotas and users in which a terminating pod and the nominated pod that replaces it count once.
 
-Otherwise a quota would look fuller than it will be, and a search for victims would evict a second pod.
+If both counted, a quota would seem fuller than it will be, and a search for victims would evict a pod too many.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -12,17 +12,18 @@ from koordpy.quota.quota_book import QuotaUse, ShareQueue
 
 
 class NettedUse(QuotaUse):
-    """Usage with reservations and terminating pods, as the pods of one unit must respect it.
+    """Usage that includes reservations and terminating pods, as it limits the pods of one unit.
 
-    In the unit's own quotas, users and queues, and all above them: usage plus the reserved amounts that exceed the
-    terminating ones. Elsewhere: usage less the terminating amounts.
+    In the quotas, users and queues of the unit, and in all above them: usage plus the amount by which reserved amounts
+    exceed terminating amounts. In all others: usage less terminating amounts.
     """
 
     def __init__(
         self, base: QuotaUse, *, pods: Collection[PodInfo], leaving: Iterable[PodInfo], coming: Iterable[PodInfo]
     ) -> None:
-        """base: usage of the draft. pods: those of the unit. leaving: terminating pods, which `base` still counts.
-        coming: nominated pods of other units with reservations closed to the unit, which `base` does not count."""
+        """base: usage of the draft. pods: the pods of the unit. leaving: terminating pods, which `base` still counts.
+        coming: nominated pods of other units with reservations that are closed to the unit; `base` does not count
+        them."""
         super().__init__(base.quotas)
         quotas = base.quotas
         none = replace(quotas, usage={}, demand={})
@@ -36,7 +37,10 @@ class NettedUse(QuotaUse):
         self._own_queues = {quotas.queue_of(pod) for pod in pods}
 
     def _netted(self, usage_in: Callable[[QuotaUse], int], *, own: bool) -> int:
-        """Returns one amount of usage. held_in: reads the amount. own: True for a quota, user or queue of the unit."""
+        """Returns one netted amount. usage_in: reads the amount from a usage. own:
+
+        True for a quota, user or queue of the unit.
+        """
         held, leaving = usage_in(self._base), usage_in(self._leaving)
         return held + max(0, usage_in(self._coming) - leaving) if own else held - leaving
 
@@ -57,5 +61,5 @@ class NettedUse(QuotaUse):
         return self._netted(lambda use: use.queue(queue, resource), own=self._is_own(queue))
 
     def _is_own(self, queue: ShareQueue) -> bool:
-        """Returns True if a queue is that of a pod of the unit, or a quota above it."""
+        """Returns True if a queue is the queue of a pod of the unit, or a quota above it."""
         return queue in self._own_queues or queue.quota in self._own_quotas

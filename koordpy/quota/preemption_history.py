@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which unit was evicted for which in the last hour, so that units do not evict each other in a cycle.
+"""The evictions of the last hour (evicted unit, unit that it was evicted for), to prevent eviction in a cycle.
 
-If not all jobs can run, the rules may allow each job to evict the next one in a cycle (preemption.md 3.6). Every cycle
-contains a reclaim by fair share, or a reclaim by quota that brings a quota below its min. Therefore an
-evicted unit reclaims nothing by fair share from its gainers: the unit that it was evicted for, the unit that this one
-was evicted for, and so on. By quota it reclaims from them only what leaves their quotas their min. Units are known by
-id: a recreated unit with the same name is the same unit. If the history is lost by a restart, a cycle runs once more.
+If not all jobs can run, the rules may allow each job to evict the next one in a cycle (docs/rules/preemption.md 3.6).
+Every cycle contains a reclaim by fair share, or a reclaim by quota that brings a quota below its min. Therefore reclaim
+by an evicted unit is restricted. Its gainers are the unit that it was evicted for, the unit that this gainer was
+evicted for, and so on. By fair share it reclaims nothing from its gainers. By quota it reclaims from them only as much
+as leaves their quotas at min. Units are identified by id: a recreated unit with the same name is the same unit. If the
+history is lost in a restart, a cycle may run once more.
 """
 
 from collections.abc import Mapping
 
 EVICTION_SECONDS = 3600.0
-"""Seconds for which an eviction is remembered; after that demand, and so entitlements, may have changed."""
+"""Seconds for which an eviction is remembered. After that, demand and so entitlements may have changed."""
 MAX_EVICTIONS = 10_000
-"""Maximum number of evictions that are remembered, the latest ones, so that memory is bounded."""
+"""Maximum number of remembered evictions; the oldest are dropped first."""
 
 EvictedFor = Mapping[str, tuple[str, ...]]
 """Id of an evicted unit -> ids of the units that it was evicted for."""
 
 
 class PreemptionHistory:
-    """The evictions of the last hour."""
+    """The evictions of the last hour: which unit was evicted for which other unit."""
 
     def __init__(self) -> None:
         self.times: dict[tuple[str, str], float] = {}
@@ -37,9 +38,9 @@ class PreemptionHistory:
             del self.times[next(iter(self.times))]
 
     def view(self, now: float) -> EvictedFor:
-        """Returns the evictions that are remembered now. now: seconds since the epoch.
+        """Returns the evictions of the last hour. now: seconds since the epoch.
 
-        The result is cached between snapshots until an eviction is added or expires.
+        The result is cached until an eviction is added or expires.
         """
         if self._seen is not None and (
             not self.times
@@ -49,7 +50,7 @@ class PreemptionHistory:
         for pair, at in list(self.times.items()):
             if at <= now - EVICTION_SECONDS:
                 del self.times[pair]
-            elif at > now:  # the clock was set back, or read a moment later than `now`
+            elif at > now:  # the clock was set back, or the eviction was recorded later than `now` was read
                 self.times[pair] = now
         out: dict[str, list[str]] = {}
         for loser, gainer in self.times:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quota and user of every pod, and the usage and demand of each quota, user and queue (quota-fairness.md 1).
 
-`QuotaBook` follows watch events. Pods are grouped by the few labels that decide their quota and user (`Owner`), so that
-50,000 pods are some hundred sums, and a new or deleted quota moves sums instead of pods. `Quotas` are the sums of a
-snapshot. `QuotaUse` adds the changes of a draft: it follows every placement, eviction and undo.
+`QuotaBook` follows watch events. Pods are grouped by the few labels that decide their quota and user (`Owner`). So
+50,000 pods are only some hundred sums, and a new or deleted quota moves sums instead of pods. `Quotas` are the sums of
+a snapshot. `QuotaUse` adds the changes of a draft to them: every placement, eviction and undo.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ from koordpy.quota.quota_tree import QuotaTree, over_since
 COUNT = "pods"
 """Key for the number of pods in sums of requests."""
 CARDS = "cards"
-"""Key for accelerators, in hundredths of a device, in sums of requests. Each card is counted once, even if a pod
+"""Key for accelerators, in hundredths of a device, in sums of requests. Each device is counted once, even if a pod
 requests it by several resource names."""
 
 _NOTHING: Mapping[str, int] = {}
@@ -37,7 +37,7 @@ K = TypeVar("K")
 
 
 def device_hundredths(requests: Mapping[str, int]) -> int:
-    """Returns the accelerators of a request, in hundredths of a device; all resource names are added up."""
+    """Returns the accelerators of a request, in hundredths of a device: the sum over all resource names."""
     return sum(
         requests[name] * (1 if name in keys.HUNDREDTHS else 100) for name in keys.ACCELERATORS if name in requests
     )
@@ -46,7 +46,7 @@ def device_hundredths(requests: Mapping[str, int]) -> int:
 def card_hundredths(amounts: Mapping[str, int]) -> int:
     """Returns the accelerators of one node or pod, in hundredths of a device.
 
-    GPU resources name the same cards in different ways, so the largest amount counts, and likewise for NPUs.
+    Several GPU resource names denote the same devices, so the largest of their amounts counts; likewise for NPUs.
     """
     gpus = npus = 0
     for name, amount in amounts.items():
@@ -60,7 +60,10 @@ def card_hundredths(amounts: Mapping[str, int]) -> int:
 
 
 class ShareQueue(NamedTuple):
-    """A tenant: an ElasticQuota (`quota` is set), or a user. In modes exact and kai these are the queues."""
+    """A tenant: an ElasticQuota (`quota` is set) or a user (`user` is set).
+
+    In modes exact and kai, these are the queues.
+    """
 
     quota: str
     user: str = ""
@@ -72,7 +75,10 @@ Sums = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Quotas:
-    """Quotas and users of one snapshot, with usage and demand. Amounts in milli-cores of cpu and whole units."""
+    """Quotas and users of one snapshot, with usage and demand.
+
+    Cpu is in milli-cores, other resources in whole units.
+    """
 
     tree: QuotaTree = field(default_factory=QuotaTree)
     total: Amounts = field(default_factory=dict)
@@ -80,19 +86,19 @@ class Quotas:
     usage: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
     """Usage: owner -> sum of the requests of assigned pods, with their number under COUNT."""
     demand: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
-    """Demand: owner -> sum of the requests of ungated pending pods of koordpy's schedulers, with their number under
-    COUNT."""
+    """Owner -> sum of the requests of pending pods, with their number under COUNT. Only pods of koordpy's schedulers
+    without scheduling gates."""
     cards: int = 0
-    """Accelerators of all nodes that are not being deleted, in hundredths, each card counted once."""
+    """Accelerators of all nodes that are not being deleted, in hundredths of a device; each device is counted once."""
 
     # -- quota and user of a pod --------------------------------------------------------------------------------------
 
     def quota_of(self, pod: PodInfo) -> str:
-        """Returns the name of a pod's quota; a built-in one if no other applies."""
+        """Returns the name of a pod's quota; the default or system quota if no other applies."""
         return self._quota(pod.owner)
 
     def user_of(self, pod: PodInfo) -> str:
-        """Returns the user of a pod: its label, else its quota unless that is built in, else its namespace."""
+        """Returns the user of a pod: by its label, else its quota (unless that is built in), else its namespace."""
         return self._users[pod.owner]
 
     def queue_of(self, pod: PodInfo) -> ShareQueue:
@@ -100,12 +106,12 @@ class Quotas:
         return self._queues[pod.owner]
 
     def has_other_tenants(self, pod: PodInfo) -> bool:
-        """Returns True if pods of another user or queue than a pod's are assigned to nodes. O(owners)."""
+        """Returns True if pods of other users or queues than that of `pod` are assigned to nodes. O(owners)."""
         user, queue = self._users[pod.owner], self._queues[pod.owner]
         return any(self._users[owner] != user or self._queues[owner] != queue for owner in self.usage)
 
     def unknown(self, pod: PodInfo) -> str:
-        """Returns the quota that the pod's label names if no such quota exists; empty for none."""
+        """Returns the quota that the pod's label names, if no such quota exists; else empty."""
         label = pod.pod.metadata.labels.get(keys.QUOTA_NAME, "")
         return label if label and label not in self.tree.quotas and label not in keys.BUILT_IN_QUOTAS[:2] else ""
 
@@ -148,12 +154,12 @@ class Quotas:
 
     @cached_property
     def own_used(self) -> Sums:
-        """Quota, also built-in -> requests of the assigned pods directly in it."""
+        """Quota (also built-in) -> requests of the assigned pods that are directly in it."""
         return _summed((self._quota(owner), usage) for owner, usage in self.usage.items())
 
     @cached_property
     def own_waiting(self) -> Sums:
-        """Quota, also built-in -> requests of the pending pods directly in it."""
+        """Quota (also built-in) -> requests of the pending pods that are directly in it."""
         return _summed((self._quota(owner), asked) for owner, asked in self.demand.items())
 
     @cached_property
@@ -203,12 +209,12 @@ class Quotas:
         return _summed((self._queues[owner], asked) for owner, asked in self.demand.items())
 
     def _sharing(self) -> Iterator[tuple[Owner, Mapping[str, int]]]:
-        """Returns the entries of `usage` without pods of the system quota."""
+        """Yields the entries of `usage`, except those of pods of the system quota."""
         return ((owner, usage) for owner, usage in self.usage.items() if self._quota(owner) != keys.SYSTEM_QUOTA)
 
     def _upwards(self, own: Sums) -> Sums:
-        """Returns sums over each quota with all quotas below it. Built-in quotas are not in the tree and stay as
-        are."""
+        """Returns sums over each quota and all quotas below it. Built-in quotas are not in the tree, so they are
+        unchanged."""
         out: dict[str, Amounts] = {name: dict(amounts) for name, amounts in own.items()}
         for name in reversed(self.tree.downwards):
             parent = self.tree.quotas[name].parent
@@ -224,7 +230,7 @@ class _OwnerCache(dict[Owner, K]):
         self._find = find
 
     def __missing__(self, owner: Owner) -> K:
-        """Computes and stores the value of an owner on first use."""
+        """Cache: owner -> all sums below in which its pods count. These sums are changes relative to the snapshot."""
         found = self[owner] = self._find(owner)
         return found
 
@@ -244,10 +250,11 @@ class QuotaUse:
         self._users: dict[str, Amounts] = {}
         self._queues: dict[ShareQueue, Amounts] = {}
         self.losses = 0
-        """Number of pods removed so far. If it has changed, usage may have fallen, and queues are sorted again."""
+        """Number of pods removed so far. If it has grown, usage may have fallen, and the queues must be sorted
+        again."""
 
     def change(self, pod: PodInfo, sign: int) -> None:
-        """Counts a pod that was placed (1) or removed (-1)."""
+        """Counts a pod that was placed (sign 1) or removed (sign -1)."""
         owner = pod.owner
         self.losses += sign < 0
         sums = self._sums.get(owner)
@@ -285,7 +292,7 @@ class QuotaUse:
         return _sum_of(self.quotas.users.get(user), self._users.get(user), resource)
 
     def queue(self, queue: ShareQueue, resource: str) -> int:
-        """Returns the usage of a resource by pods of a queue; for a quota with everything below it."""
+        """Returns the usage of a resource by pods of a queue; for a quota, including the quotas below it."""
         if queue.quota:
             return self.used(queue.quota, resource)
         return _sum_of(self.quotas.queues.get(queue), self._queues.get(queue), resource)
@@ -299,7 +306,7 @@ class QuotaBook:
         self.objects: dict[str, ElasticQuota] = {}
         """ElasticQuotas by `namespace/name`."""
         self._read: ReadQuotas = {}
-        """The objects as they were last read, so that only changed objects are read again."""
+        """Results of reading the objects, so that only changed objects are read again."""
         self._tree: QuotaTree | None = read_quotas((), settings, self._read)
         self._held: Tally[Owner, str] = Tally()
         """Requests of assigned pods by owner."""
@@ -311,7 +318,7 @@ class QuotaBook:
         """Grows with every change after which the tree must be read again."""
 
     def put(self, quota: ElasticQuota) -> None:
-        """Adds or replaces an ElasticQuota. A change of its status alone does not cause the tree to be read again."""
+        """Adds or replaces an ElasticQuota. If only its status has changed, the tree is not read again."""
         key = object_key(quota)
         self.version += 1
         old = self.objects.get(key)
@@ -330,18 +337,21 @@ class QuotaBook:
 
     @property
     def tree(self) -> QuotaTree:
-        """The quotas that take effect. Read again only after a change."""
+        """The quotas that take effect. The tree is read again only after a change of an ElasticQuota."""
         if self._tree is None:
             self._tree = read_quotas(self.objects.values(), self.settings, self._read)
         return self._tree
 
     def account(self, pod: PodInfo, sign: int) -> None:
-        """Adds (1) or removes (-1) an assigned pod; a lost member does not count (repair.md 4.1)."""
+        """Adds (sign 1) or removes (sign -1) an assigned pod.
+
+        A member on a lost node does not count (repair.md 4.1).
+        """
         if not pod.lost:
             self._count(self._held, pod, pod.charged, sign)
 
     def wait(self, pod: PodInfo, sign: int) -> None:
-        """Adds (1) or removes (-1) a pending pod of koordpy's schedulers."""
+        """Adds (sign 1) or removes (sign -1) a pending pod of koordpy's schedulers."""
         self._count(self._waiting, pod, pod.demanded, sign)
 
     def view(self, total: Amounts, cards: int) -> Quotas:
@@ -352,18 +362,18 @@ class QuotaBook:
         return Quotas(self.tree, total, self._held.frozen(), self._waiting.frozen(), cards)
 
     def _count(self, tally: Tally[Owner, str], pod: PodInfo, amounts: Amounts, sign: int) -> None:
-        """Adds (1) or removes (-1) a pod in sums by owner."""
+        """Adds (sign 1) or removes (sign -1) a pod in a tally by owner."""
         self.version += 1
         tally.add_all(pod.owner, in_sums(amounts), sign)
 
 
 def in_sums(amounts: Amounts) -> Amounts:
-    """Returns the amounts of one pod in the form of `Quotas.usage`: with the number of pods and of accelerators."""
+    """Returns the amounts of one pod in the form of `Quotas.usage`, with 1 under COUNT and accelerators under CARDS."""
     return {COUNT: 1, CARDS: card_hundredths(amounts), **amounts}
 
 
 def _marks(quota: ElasticQuota) -> object:
-    """Returns the part of an ElasticQuota's metadata and status that has an effect on the tree."""
+    """Returns the parts of an ElasticQuota's metadata and status that affect the tree."""
     meta = quota.metadata
     said = {**meta.annotations, **meta.labels}
     own = {key: text for key, text in said.items() if key.startswith(keys.QUOTA_PREFIX)}
@@ -372,7 +382,7 @@ def _marks(quota: ElasticQuota) -> object:
 
 
 def _sum_of(usage: Mapping[str, int] | None, changed: Mapping[str, int] | None, resource: str) -> int:
-    """Returns the amount of the snapshot plus the change on the draft; None counts as empty."""
+    """Returns the amount in the snapshot plus the change on the draft; None counts as 0."""
     return (usage.get(resource, 0) if usage else 0) + (changed.get(resource, 0) if changed else 0)
 
 

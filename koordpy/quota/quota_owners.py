@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rights on quotas: which ElasticQuotas take effect, what they may set, and which pods may name them in a label.
 
-On a shared cluster, tenants may create ElasticQuotas in their namespaces. Without configuration every author has all
-rights (quota-fairness.md 1). Each setting of `quota` in the configuration takes a right from tenants. What an author
-sets without the right has no effect, and the author gets a message.
+On a shared cluster, tenants may create ElasticQuotas in their namespaces. Without configuration, every author has all
+rights (docs/rules/quota-fairness.md 1). The settings of `quota` in the configuration take rights from tenants. A
+setting that its author has no right to has no effect, and the author gets a message.
 """
 
 import json
@@ -31,22 +31,22 @@ PARENT = f"metadata.labels[{keys.QUOTA_PARENT}]"
 
 @dataclass(frozen=True, slots=True)
 class QuotaFault:
-    """One fault of one ElasticQuota."""
+    """One fault of one ElasticQuota, for the condition, the event and the report."""
 
     key: str
     """`namespace/name` of the ElasticQuota."""
     field: str
     """Path of the field at fault, such as `spec.min[cpu]`."""
     text: str
-    """The error."""
+    """What is wrong, for the message."""
     remedy: str
     """What applies instead, and what the owner can do."""
     about: str = ""
-    """Subject of the fault if it concerns several objects, such as the children of a parent; empty for one object."""
+    """Subject of the fault if it concerns several objects, such as the children of one parent; empty for one object."""
     excess: int = 0
-    """Amount by which a bound is exceeded; 0 without a bound."""
+    """Amount by which a limit is exceeded; 0 if the fault concerns no limit."""
     of_rights: bool = False
-    """True if the author lacks the right in this cluster's configuration; the manifest may be valid elsewhere."""
+    """True if the author has no right to the setting under this cluster's configuration; elsewhere it may be valid."""
 
     @property
     def message(self) -> str:
@@ -55,7 +55,7 @@ class QuotaFault:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Identity of the fault while it persists, independent of its numbers."""
+        """Identity of the fault as long as it exists: it does not depend on numbers in the text."""
         return self.about or self.key, self.field
 
 
@@ -84,9 +84,9 @@ def trusted(namespace: str, settings: Settings) -> bool:
 
 
 def ignored_labels(namespace: str, labels: Mapping[str, str], settings: Settings) -> list[str]:
-    """Returns the keys of a pod's labels that have no effect, because its namespace lacks the right to set them.
+    """Returns the keys of a pod's labels that have no effect, because its namespace has no right to set them.
 
-    The label that names a quota is not among them: `QuotaTree.may_name` decides on it.
+    The label that names a quota is not included: `QuotaTree.may_name` decides on it.
     """
     if settings.trusts_labels_of(namespace):
         return []
@@ -128,25 +128,26 @@ def parent_of(obj: ElasticQuota) -> str:
 def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[list[ElasticQuota], list[QuotaFault]]:
     """Returns (the ElasticQuotas that take effect, the faults of the other ElasticQuotas).
 
-    Names are unique over all namespaces, so of two objects with one name the one of lower rank has no effect. Rank:
-    first objects of trusted namespaces, then by the order of `quota.namespaces`, then the older. The result is in this
-    order. An object of another namespace takes effect only below a parent that takes effect and allows the namespace.
+    Names are unique over all namespaces. If several objects have the same name, only the one of highest rank takes
+    effect. Rank: first objects of trusted namespaces, then by the order of `quota.namespaces`, then the older object.
+    The result is in the order of rank. An object of an untrusted namespace takes effect only below a parent that takes
+    effect and allows the namespace.
     """
     order = {name: i for i, name in reversed(list(enumerate(settings.namespaces)))}
 
     def rank(obj: ElasticQuota) -> Any:
-        """Returns the sort key by which objects of one name are compared, the one that takes effect first."""
+        """Returns the sort key of an object; of objects with one name, the one with the smallest key takes effect."""
         meta = obj.metadata
         age = seconds(meta.creation_timestamp), natural_key(meta.namespace), natural_key(meta.name)
         return not trusted(meta.namespace, settings), order.get(meta.namespace, 0), age
 
-    # `level`: objects that may take effect now; `waiting`: name of a parent -> objects that need it to take effect
+    # `level`: objects that may take effect now; `waiting`: name of a parent -> objects that take effect if it does
     found: dict[str, ElasticQuota] = {}
     faults: list[QuotaFault] = []
     waiting: dict[str, list[ElasticQuota]] = {}
     level: list[ElasticQuota] = []
     objects = [obj for obj in objects if obj.metadata.name not in keys.BUILT_IN_QUOTAS]
-    # quotas of namespaces without effect are not sorted, because tenants may have created any number of them
+    # objects in namespaces without effect are not sorted, because tenants may create any number of them
     faults += [_ignored_namespace(obj) for obj in objects if not counts_in(obj.metadata.namespace, settings)]
     for obj in sorted((one for one in objects if counts_in(one.metadata.namespace, settings)), key=rank):
         if trusted(obj.metadata.namespace, settings):
@@ -173,13 +174,14 @@ def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[lis
 
 
 def _allows(parent: ElasticQuota, namespace: str) -> bool:
-    """Returns True if a quota may have children from a namespace: its own, and those that its annotation lists."""
+    """Returns True if a quota may have children from a namespace: the quota's namespace, or one that its annotation
+    lists."""
     open_to = names_in(keys.QUOTA_CHILDREN_FROM, parent.metadata) or ()
     return namespace == parent.metadata.namespace or namespace in open_to
 
 
 def _name_conflict(obj: ElasticQuota, other: ElasticQuota) -> QuotaFault:
-    """Returns the fault of an object with a name that another object of higher rank has."""
+    """Returns the fault of an object that has the same name as another object of higher rank."""
     text = f"the name {obj.metadata.name} is used by ElasticQuota {object_key(other)}"
     return QuotaFault(
         object_key(obj), "metadata.name", text, "names are unique over all namespaces: give it another name"
@@ -201,7 +203,7 @@ def _not_allowed_by_parent(obj: ElasticQuota, parent: ElasticQuota) -> QuotaFaul
 
 
 def _without_parent(obj: ElasticQuota) -> QuotaFault:
-    """Returns the fault of an object that must have a parent, but has none that takes effect."""
+    """Returns the fault of an object that needs a parent, but has no parent that takes effect."""
     up = parent_of(obj)
     text = f"parent {up} does not exist or is ignored" if up else "is missing"
     remedy = "it is ignored: only quotas of the configuration's quota.trustedNamespaces may be at the top"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads ElasticQuota objects as a `QuotaTree`: the limits and settings of each quota, its parent, and its faults.
 
-An invalid setting never stops the scheduler. It is recorded as a fault, and a defined value applies instead
-(quota-fairness.md 7). Objects that have not changed are not read again.
+An invalid setting never stops the scheduler. It is recorded as a fault, and a defined value is used in its place
+(docs/rules/quota-fairness.md 7). Objects that have not changed are not read again.
 """
 
 import json
@@ -38,7 +38,7 @@ from koordpy.quota.quota_owners import (
 from koordpy.quota.quota_tree import TOP, QuotaNode, QuotaTree, over_since
 
 ReadQuotas = dict[str, tuple[ElasticQuota, QuotaNode, tuple[QuotaFault, ...]]]
-"""Key of an ElasticQuota -> (the object, its node of the tree, its faults), as they were last read."""
+"""Key of an ElasticQuota -> (the object, its node of the tree, its faults), from the last time it was read."""
 
 
 def read_quotas(
@@ -46,20 +46,21 @@ def read_quotas(
 ) -> QuotaTree:
     """Returns the tree of all ElasticQuotas. The order of the objects makes no difference.
 
-    known: results of earlier calls with the same settings, which are reused and updated; None for none.
+    known: results of earlier calls with the same settings, which are used again and updated; None for no results.
     """
     return _QuotaReading(objects, settings, {} if known is None else known).tree()
 
 
 class _QuotaReading:
-    """One pass over the objects in the order of their rank (`that_count`), which decides between conflicting
-    objects."""
+    """One pass over the objects in the order of their rank (`that_count`), which decides which of two conflicting
+    objects takes effect."""
 
     def __init__(self, objects: Iterable[ElasticQuota], settings: Settings, known: ReadQuotas) -> None:
         self.settings = settings
         self.quotas: dict[str, QuotaNode] = {}
         self._cycles: dict[str, tuple[list[str], int]] = {}
-        """Name of a quota -> (names of its cycle of parents, from child to parent; position of the quota in it).
+        """Name of a quota -> (names of the cycle of parents that it is in, from child to parent; its position in that
+        list).
 
         The list is empty for a quota that is in no cycle.
         """
@@ -124,7 +125,8 @@ class _QuotaReading:
         )
 
     def _amounts(self, key: str, where: str, raw: Quantities) -> Amounts:
-        """Returns a resource list as amounts; entries with a fault are left out. where: the field that contains it."""
+        """Returns a resource list as amounts; faulty entries are recorded and left out. where: the field of the
+        list."""
         out: Amounts = {}
         if said := too_many(len(raw), QUOTA_RESOURCES, "resources"):
             self._fault(key, where, said, "no more pods start in it: name fewer")
@@ -140,9 +142,9 @@ class _QuotaReading:
         return out
 
     def _minimum(self, key: str, least: Amounts, most: Amounts) -> Amounts:
-        """Returns the min of a quota, limited to its max and without zeros; records faults.
+        """Returns the min of a quota, at most its max, without zeros. Records faults.
 
-        least, most: min and max as written. A resource that max lacks has no min.
+        least, most: min and max as written. A resource that max does not name has no min.
         """
         out: Amounts = {}
         for name, amount in least.items():
@@ -160,9 +162,9 @@ class _QuotaReading:
     def _annotated(
         self, key: str, notes: Mapping[str, str], name: str, read: Callable[[str, RawQuantity], int]
     ) -> Amounts | None:
-        """Returns a resource list in an annotation; None if it is absent or not a mapping.
+        """Returns a resource list in an annotation; None if the annotation is absent or is not a mapping.
 
-        name: the annotation. read: (resource, text) -> amount; raises ValueError for an invalid text.
+        name: the annotation. read: function (resource, text) -> amount, which raises ValueError for an invalid text.
         """
         if name not in notes:
             return None
@@ -186,7 +188,8 @@ class _QuotaReading:
         return out
 
     def _listed(self, obj: ElasticQuota) -> tuple[str, ...]:
-        """Returns the namespaces of which a quota takes the pods without a label: those that it lists and may list."""
+        """Returns the namespaces with pods that belong to a quota without a label: those that it lists and has a right
+        to."""
         meta = obj.metadata
         key, notes = object_key(obj), meta.annotations
         for name in (keys.QUOTA_NAMESPACES, keys.QUOTA_CHILDREN_FROM):
@@ -209,7 +212,7 @@ class _QuotaReading:
     # -- between objects ----------------------------------------------------------------------------------------------
 
     def _check_parents(self) -> None:
-        """Moves quotas without a valid parent to the top, with min 0, so that they guarantee nothing."""
+        """Moves quotas without a valid parent to the top, and sets their min to 0, so that they guarantee nothing."""
         loose = []
         where, remedy = PARENT, "it is placed at the top with min 0: "
         for quota in self.quotas.values():
@@ -236,7 +239,8 @@ class _QuotaReading:
             self.quotas[quota.name] = replace(quota, parent=TOP, min={})
 
     def _cycle(self, name: str) -> list[str]:
-        """Returns the names of the cycle of parents that a quota is in, starting with the quota; empty for none.
+        """Returns the names of the cycle of parents that a quota is in, starting with the quota; empty if it is in no
+        cycle.
 
         Of a long cycle only the first `CYCLE_NAMES` names are returned, then `...`.
         """
@@ -248,7 +252,7 @@ class _QuotaReading:
         return names if len(circle) <= CYCLE_NAMES else [*names, "..."]
 
     def _find_cycle(self, name: str) -> None:
-        """Records the cycle of a quota and of all quotas on the way up from it, so that each is visited once."""
+        """Records the cycle of a quota and of all quotas above it, so that each quota is visited once."""
         way: dict[str, int] = {}
         at = name
         while at in self.quotas and at not in way and at not in self._cycles:
@@ -259,7 +263,7 @@ class _QuotaReading:
         self._cycles |= {one: ([], 0) for one in names[:begin]} | {one: (circle, i) for i, one in enumerate(circle)}
 
     def _check_children(self) -> None:
-        """Checks the settings that children and their parent must agree on."""
+        """Checks settings in which children and their parent must agree."""
         families: dict[str, list[QuotaNode]] = {}
         for quota in self.quotas.values():
             if quota.parent:
@@ -272,7 +276,7 @@ class _QuotaReading:
                 self._check_sum(parent, children)
 
     def _check_keys(self, child: QuotaNode, parent: QuotaNode) -> None:
-        """Records a fault if a child counts other resources than its parent, or names another tree-id."""
+        """Records a fault if a child counts other resources than its parent, or has another tree-id."""
         if child.max.keys() != parent.max.keys():
             own, above = ", ".join(sorted(child.max)) or "none", ", ".join(sorted(parent.max)) or "none"
             text = f"keys of max ({own}) differ from those of parent {parent.name} ({above})"
@@ -283,9 +287,9 @@ class _QuotaReading:
             self._fault(child.key, where, text, "it counts in its parent's tree: give both the same tree-id")
 
     def _check_sum(self, parent: QuotaNode, children: list[QuotaNode]) -> None:
-        """Records a fault for each resource in which the mins of children exceed the parent's min.
+        """Records a fault for each resource in which the mins of the children together exceed the parent's min.
 
-        It is recorded for one child: the first one, in the order of the objects, with which the sum exceeds it.
+        It is recorded for one child: the first child, in the order of the objects, with which the sum exceeds the min.
         """
         for resource in sorted({name for child in children for name in child.min}):
             total, over = 0, None
@@ -301,9 +305,10 @@ class _QuotaReading:
                 self._fault(over.key, key_path("spec.min", resource), text, remedy, about=about, excess=excess)
 
     def _namespaces(self) -> dict[str, str]:
-        """Returns namespace -> quota of its pods without a label.
+        """Returns namespace -> quota of the namespace's pods without a label.
 
-        That is the quota in the namespace with the same name as the namespace, else the first quota that lists it.
+        It is the quota in the namespace with the same name as the namespace, else the first quota that lists the
+        namespace.
         """
         listed: dict[str, QuotaNode] = {}
         for quota in self.quotas.values():
@@ -324,7 +329,7 @@ class _QuotaReading:
 
 
 def _thousandths(resource: str, raw: RawQuantity) -> int:
-    """Returns a weight in thousandths, rounded up, because a weight may be a fraction of a device.
+    """Returns a weight in thousandths of the resource's unit, rounded up, because a weight may be a fraction.
 
     Raises ValueError if it is unreadable or negative.
     """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tree of ElasticQuotas as they take effect: min, max, weight and parent of each, and the quota of each namespace.
 
-Source: quota-fairness.md 1 and 7. These are plain values; `quota_reading.py` reads them from the objects. A faulty
-object never affects other quotas: a defined value applies instead, and the fault is listed with a remedy for the owner.
-Names are unique over all namespaces; `quota_owners.py` decides which of two objects takes effect, and what its author
-may set.
+Source: docs/rules/quota-fairness.md 1 and 7. These are plain values; `quota_reading.py` reads them from the objects. A
+faulty object never affects other quotas: a defined value is used instead, and the fault is listed with a remedy for the
+owner. Names are unique over all namespaces. `quota_owners.py` decides which of two objects with the same name takes
+effect, and which settings its author has a right to.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ TOP = ""
 
 @dataclass(frozen=True, slots=True)
 class QuotaNode:
-    """One ElasticQuota as it takes effect. Amounts in milli-cores of cpu and whole units of everything else."""
+    """One ElasticQuota as it takes effect. Cpu is in milli-cores, other resources in whole units."""
 
     name: str
     key: str
@@ -38,32 +38,32 @@ class QuotaNode:
     created: float
     """Creation of the object, in seconds since the epoch."""
     min: Amounts
-    """Guaranteed amounts, limited to max; zeros are left out."""
+    """Guaranteed amounts, at most max; zeros are left out."""
     max: Amounts
-    """Limit per counted resource; a resource that it does not name is unlimited."""
+    """Limit for each counted resource; resources that it does not name are unlimited."""
     weight: Amounts
     """Weight for every key of max, in thousandths of the written amount (of cores, devices, bytes)."""
     parent: str = TOP
-    """Name of the parent quota."""
+    """Name of the parent quota; `TOP` for a quota at the top."""
     is_parent: bool = False
     """True if the quota may have children. Its own pods are not scheduled then."""
     lends: bool = True
     """True if other quotas may use the part of min that the quota does not request."""
     forced: bool = False
-    """True if the sum of mins need not fit into the parent's min."""
+    """True if the sum of the children's mins may exceed the parent's min."""
     tree_id: str = ""
     """Id of a separate tree with its own total; empty for the default tree."""
     total: Amounts | None = None
-    """Amounts that the tree of a top quota shares (annotation total-resource); None without the annotation."""
+    """Amounts that the tree below this top quota shares (annotation total-resource); None without the annotation."""
     namespaces: tuple[str, ...] = ()
-    """Namespaces of which the quota takes the pods without a label."""
+    """Namespaces with pods that belong to the quota if they have no quota label."""
     over_since: float | None = None
-    """Time since when the condition OverUsed is True, in seconds since the epoch; None while it is not."""
+    """Time from which the condition OverUsed is True, in seconds since the epoch; None if it is not True."""
     closed: bool = False
-    """True if the object cannot be read in full. No more pods start in the quota, because the readable part may be less
-    strict than the author meant."""
+    """True if the object cannot be read completely. Then no more pods start in the quota, because the readable part may
+    be less strict than the author intended."""
     doubts: tuple[str, ...] = ()
-    """Messages on settings that cannot be read and have no effect."""
+    """Messages about settings that cannot be read and have no effect."""
 
     def least(self, resource: str) -> int:
         """Returns the min of a resource; 0 if min does not name it."""
@@ -122,14 +122,15 @@ class QuotaTree:
         return self.paths.get(name, ())
 
     def closed(self, name: str) -> str:
-        """Returns the name of the nearest quota, from a quota upwards, that cannot be read; empty for none."""
+        """Returns the nearest quota that cannot be read, from the given quota upwards; empty if there is none."""
         return next((at for at in reversed(self.path(name)) if self.quotas[at].closed), "")
 
     def quota_of(self, namespace: str, label: str, queue: str = "") -> str:
-        """Returns the quota of a pod by its namespace, its label and the queue of its group (quota-fairness.md 1).
+        """Returns the quota of a pod by its namespace, its label and the queue of its group
+        (docs/rules/quota-fairness.md 1).
 
-        label, queue: empty for none. An unknown label means the default quota. An unknown queue is ignored, because
-        Volcano gives each group the queue `default`.
+        label, queue: empty if the pod has none. A label that names no quota means the default quota. A queue that is
+        not a quota is ignored, because Volcano gives each group the queue `default`.
         """
         if label and self.may_name(namespace, label):
             known = label in self.quotas or label in keys.BUILT_IN_QUOTAS
@@ -142,9 +143,9 @@ class QuotaTree:
         return keys.SYSTEM_QUOTA if namespace == keys.SYSTEM_NAMESPACE else keys.DEFAULT_QUOTA
 
     def tenant_of(self, namespace: str) -> str:
-        """Returns the tenant to which planning time for a namespace is charged with `planning.shareBy: quota`.
+        """Returns the tenant that is charged for planning time of a namespace, with `planning.shareBy: quota`.
 
-        That is the quota of the namespace, else the namespace itself. Labels of pods are ignored.
+        It is the quota of the namespace, else the namespace itself. Labels of pods are ignored.
         """
         found = self.namespaces.get(namespace)
         return namespace if found is None else f"ElasticQuota {found}"
@@ -152,8 +153,9 @@ class QuotaTree:
     def may_name(self, namespace: str, label: str) -> bool:
         """Returns True if pods of a namespace may name a quota in their label.
 
-        Unless `quota.podLabels` is any, a quota is open to pods of its own namespace and of those that it lists. An
-        unknown quota is then ignored, because otherwise the label would take the pod out of the namespace's quota.
+        With `quota.podLabels: any`, every pod may. Otherwise only pods of the quota's namespace, and of the namespaces
+        that the quota lists. A label that names no quota is then ignored, because otherwise it would take the pod out
+        of the namespace's quota.
         """
         if self.settings.pod_labels == "any":
             return True
@@ -162,6 +164,7 @@ class QuotaTree:
 
 
 def over_since(obj: ElasticQuota) -> float | None:
-    """Returns the time since when the condition OverUsed is True, in seconds since the epoch; None while it is not."""
+    """Returns the time from which the condition OverUsed is True, in seconds since the epoch; None if it is not
+    True."""
     found = condition_of(obj.status.conditions, OVER_USED)
     return seconds(found.last_transition_time) if found is not None and found.status == "True" else None

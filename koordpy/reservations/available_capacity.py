@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The nominated pods that one unit must respect, and the filters with these pods on their nodes (kube-parity.md 2.2).
 
-The result of `ReservationLedger.available_to`. A pod must pass every filter twice: once with the nominated pods on
-their nodes, and once without them. So the pod neither uses the capacity of a nominated pod nor depends on a nominated
-pod, which may never start. As in kube-scheduler, a node is filtered with the pods nominated to it, and not with pods
-nominated to other nodes.
+`ReservationLedger.available_to` returns it. A pod must pass every filter twice: with the nominated pods on their nodes,
+and without them. So the pod does not use the capacity of a nominated pod, and does not depend on a nominated pod, which
+may never start. As in kube-scheduler, a node is filtered with the pods that are nominated to this node, and not with
+pods nominated to other nodes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,17 +29,17 @@ from koordpy.pods.pod_info import PodInfo
 class AvailableCapacity:
     """Reservations of other pods that one unit must respect. Arrays are computed on first use.
 
-    "[n]" in this class is one entry for each node with such nominated pods, in the order of `positions`.
+    In this class, "[n]" means one entry for each node with such a nominated pod, in the order of `positions`.
     """
 
     snapshot: Snapshot
     others: Mapping[str, int]
     """Pod key -> node position of the nominated pods with capacity closed to the unit; at least one."""
     freed: Callable[[int], Ints]
-    """Returns, for a node position, [resources]: requests of the pods that are terminating there."""
+    """Called with a node position: returns [resources] requests of the pods that are terminating on the node."""
     takes_freed: Callable[[PodInfo, str], bool]
-    """(nominated pod, node name) -> True if the pod first uses the capacity that terminating pods free on the node.
-    Then only the rest of its requests reduces the present capacity."""
+    """Called with (nominated pod, node name): True if the pod first uses the capacity that terminating pods free on the
+    node. Then only the rest of its requests is subtracted from the capacity that is free now."""
 
     @cached_property
     def pods(self) -> Mapping[int, Sequence[PodInfo]]:
@@ -56,8 +56,8 @@ class AvailableCapacity:
 
     @cached_property
     def reserved(self) -> Ints:
-        """[n, resources] requests of the nominated pods on each node, beyond the capacity that terminating pods
-        free."""
+        """[n, resources] requests of the nominated pods on each node, less the capacity of terminating pods that they
+        use first."""
         snapshot = self.snapshot
         out = np.zeros((len(self.positions), snapshot.allocatable.shape[1]), dtype=np.int64)
         for i, node in enumerate(self.positions.tolist()):
@@ -86,11 +86,12 @@ class AvailableCapacity:
         request: Sequence[tuple[int, int]],
         names: Sequence[str],
     ) -> Verdict:
-        """Returns the verdict of all filters with the nominated pods on their nodes; nodes without such pods pass.
+        """Returns the combined verdict of all filters with the nominated pods on their nodes. Nodes without such pods
+        pass.
 
-        rules: filters that depend on other pods. used: [nodes, resources] on the draft. request: (column, amount) of
-        the pod. names: resource of each column. Of several refusals on a node, the first in kube-scheduler's order of
-        filters counts.
+        rules: filters that depend on other pods. used: [nodes, resources] on the draft. request: ((column, amount),
+        ...) of the pod. names: resource of each entry of `request`. If several filters refuse a node, the first one in
+        kube-scheduler's order counts.
         """
         which = np.zeros(len(snapshot.nodes), dtype=np.int32)
         refusals: list[Refusal] = []
@@ -109,7 +110,7 @@ class AvailableCapacity:
         return Verdict(which, tuple(refusals))
 
     def copies(self, rules: Sequence[Rule], columns: Mapping[str, int]) -> Ints:
-        """Returns [n]: how many copies of the pod all rules allow on each node together with the nominated pods.
+        """Returns [n]: the number of copies of the pod that all rules allow on each node beside the nominated pods.
 
         columns: resource -> its column of `reserved`.
         """
@@ -119,7 +120,7 @@ class AvailableCapacity:
         return np.fromiter(found, dtype=np.int64, count=len(rows))
 
     def _copies_beside(self, rules: Sequence[Rule], i: int, columns: Mapping[str, int]) -> list[tuple[int, Refusal]]:
-        """Returns (copies, refusal of a further copy) by each rule that limits copies on the i-th node."""
+        """Returns (number of copies, refusal of a further copy) for each rule that limits copies on the i-th node."""
         held, node = self.requests(i, columns), int(self.positions[i])
         return [found for rule in rules if (found := rule.copies_with_nominated(node, held)) is not None]
 
@@ -132,7 +133,10 @@ class AvailableCapacity:
         return {name: row[column] for name, column in columns.items() if row[column]}
 
     def _change_nominated(self, rules: Sequence[Rule], node: int, sign: int) -> bool:
-        """Adds (1) or removes (-1) the nominated pods of a node in all rules. Returns True if a rule counts any."""
+        """Adds (sign 1) or removes (sign -1) the nominated pods of a node in all rules.
+
+        Returns True if any rule counts them.
+        """
         moved = False
         for pod in self.pods[node]:
             for rule in rules:
@@ -143,22 +147,22 @@ class AvailableCapacity:
 class ClaimsOfNominated:
     """Volumes and devices that the claims of nominated pods need on their nodes, computed once a round.
 
-    No claim of another pod may use these volumes and devices, on whatever node that pod is placed, because they may be
-    reachable from several nodes. Otherwise pods would have been evicted for a nominated pod that cannot start.
+    No claim of another pod may use them, whatever the node of that pod, because they may be reachable from several
+    nodes. Otherwise pods would have been evicted for a nominated pod that then cannot start.
     """
 
     def __init__(
         self, snapshot: Snapshot, reach: VolumeReach, devices: Callable[[PodInfo, int, Draft], AllocatedDevices]
     ) -> None:
-        """devices: returns the devices that a pod on a node (position) of a draft keeps."""
+        """devices: called with (pod, node position, draft), returns the devices that the pod needs on that node."""
         self._draft, self._reach, self._devices = Draft(snapshot), reach, devices
         self._known: dict[str, Reservation] = {}
 
     def of(self, keys: Iterable[str], nodes: Mapping[str, int], ledger: Mapping[str, Reservation]) -> list[Reservation]:
         """Returns the reservations of some nominated pods, with their volumes and devices.
 
-        keys: of these pods. nodes: key -> node position of all nominated pods, in the order in which they choose.
-        ledger: key -> reservation without volumes and devices.
+        keys: keys of these pods. nodes: key -> node position of all nominated pods, in the order in which volumes and
+        devices are chosen. ledger: key -> reservation without volumes and devices.
         """
         for key, node in nodes.items():
             if key not in self._known:
@@ -166,9 +170,9 @@ class ClaimsOfNominated:
         return [self._known[key] for key in keys]
 
     def _take(self, pod: PodInfo, node: int, reservation: Reservation) -> Reservation:
-        """Returns the reservation of a nominated pod with volumes and devices of its claims.
+        """Returns the reservation of a nominated pod, with the volumes and devices of its claims.
 
-        The pod is assigned on a private draft, so that the next pod gets other volumes and devices.
+        The pod is assigned to its node on a private draft, so that the next pod gets other volumes and devices.
         """
         draft, storage = self._draft, self._draft.snapshot.storage
         claims: dict[str, str] = {}

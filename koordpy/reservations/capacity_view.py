@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views: what counts as used when one question of the planner is answered.
+"""Views: which pods count as used capacity when the planner answers one kind of question.
 
-Whether a unit can start now, once terminating pods are gone, or with victims are different questions. They differ in
-what is counted as used on nodes and in quotas, and in the demand from which runtimes of quotas are computed. A view is
-fixed when round state or limits are created (`RoundState.of_view`, `Admission.of_view`), and never switched.
+The questions are: can a unit start now, can it start once terminating pods are gone, and can it start with victims
+evicted? They differ in what counts as used on nodes and in quotas, and in the demand from which runtimes of quotas are
+computed. A view is given when a round state or limits are created (`RoundState.of_view`, `Admission.of_view`), and
+never changes.
 """
 
 from collections.abc import Hashable, Mapping
@@ -15,24 +16,27 @@ from koordpy.quota.quota_book import Quotas
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuotaDemand:
-    """Demand from which the runtimes of quotas are computed, instead of the demand of the snapshot."""
+    """Demand from which the runtimes of quotas are computed, in place of the demand of the snapshot."""
 
     quotas: Quotas
-    """The quotas of the snapshot, with other pending pods."""
+    """The quotas of the snapshot, with demand of other pending pods."""
     limits: dict[Hashable, Mapping[str, Amounts]] = field(default_factory=dict)
-    """Reserved amounts by quota -> limits of all quotas with them; a cache of `Admission`."""
+    """A cache of `Admission`: reserved amounts by quota -> limits of all quotas."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What counts as used when one question is answered. The fields are independent of each other."""
+    """Which pods count as used capacity for one kind of question. The fields are independent of each other."""
 
     net: bool = False
-    """True: nominated pods count less the capacity that terminating pods free on their node or in their quota."""
+    """True: of nominated pods, only the requests beyond the capacity of terminating pods, on their node or in their
+    quota, count."""
     without_terminating: bool = False
-    """True: for runtimes, terminating pods and pods that the draft has evicted count as gone (quota-fairness.md 4)."""
+    """True: for runtimes, terminating pods and pods evicted on the draft count as gone (docs/rules/quota-fairness.md
+    4)."""
     placed: bool = False
-    """True: for runtimes, placements of the round count. Without `quota.guaranteeUsage` only in the built-in quotas."""
+    """True: for runtimes, pods placed in the round count as used; without `quota.guaranteeUsage` only in built-in
+    quotas."""
     demand: QuotaDemand | None = None
     """Demand for the runtimes; None for the demand of the snapshot."""
 
@@ -40,11 +44,11 @@ class View:
 PLAIN = View()
 """View for a unit that starts now."""
 AFTER_TERMINATION = View(without_terminating=True)
-"""View for a unit that starts once terminating pods, and pods that the draft has evicted, are gone."""
+"""View for a unit that starts once terminating pods, and pods evicted on the draft, are gone."""
 STARTED = View(without_terminating=True, placed=True)
-"""View for a unit that starts once terminating and evicted pods are gone, and after the units that this round has
-placed."""
+"""View for a unit that starts once terminating and evicted pods are gone, and once the pods placed in this round
+run."""
 PREEMPTOR = View(net=True, without_terminating=True, placed=True)
-"""View for a preemptor, used to choose victims. A terminating pod and the pod nominated to its node count once. Quotas
-have the limits that they will have after the evictions, so that no pod is evicted for a unit that admission would then
-reject."""
+"""View for a preemptor, in which victims are chosen. A terminating pod and the pod nominated to its node count once.
+Quotas have the limits that they will have after the evictions, so that no pod is evicted for a unit that admission
+would then reject."""

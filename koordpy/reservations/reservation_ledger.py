@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ledger of a round's reservations: which reserved capacity a unit must respect, on nodes and in quotas.
 
-Sources: preemption.md 4, kube-parity.md 2.2. A nominated pod waits until its victims on the node have terminated. The
-terminating pod and the nominated pod need the same capacity, so counting both would evict two pods where one is enough.
-A search for victims therefore counts the capacity once, on the node and in quotas ("net"). A nomination counts only if
-the pod would still fit the node once the terminating pods are gone.
+Sources: docs/rules/preemption.md 4, kube-parity.md 2.2. A nominated pod waits until its victims on the node have
+terminated. The terminating pod and the nominated pod use the same capacity, one after the other. If both counted, a
+search for victims would evict two pods where one is enough. So a search counts the capacity once, on the node and in
+quotas; in this package that is called "net". A nomination counts only if the pod would still fit the node once the
+terminating pods are gone.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -33,17 +34,18 @@ from koordpy.reservations.capacity_view import View
 EVICTED = "EvictionByEvictionAPI"
 """Reason of the condition DisruptionTarget of pods that the eviction API has evicted."""
 STUCK_SECONDS = 120
-"""Seconds after its deletionTimestamp for which a pod's capacity counts as about to be freed (preemption.md 4)."""
+"""Seconds after the deletionTimestamp during which the capacity of a pod is expected to become free (preemption.md
+4)."""
 
 
 def frees_capacity(pod: PodInfo, now: float) -> bool:
-    """Returns True if a pod is terminating and not stuck, so that its capacity counts as about to be freed."""
+    """Returns True if a pod is terminating and not stuck, so that its capacity is expected to become free."""
     stamp = pod.pod.metadata.deletion_timestamp
     return pod.bound and stamp is not None and now <= seconds(stamp) + STUCK_SECONDS
 
 
 class ReservationLedger:
-    """The reservations of one round; `available_to` answers how they limit a unit."""
+    """The reservations of one round. `available_to` returns those that limit a unit."""
 
     def __init__(
         self,
@@ -53,9 +55,9 @@ class ReservationLedger:
         devices: Callable[[PodInfo, int, Draft, KoordpyConfiguration], AllocatedDevices],
         groups: Groups,
     ) -> None:
-        """reach: returns the nodes that volumes can be used on; called only if a nominated pod has claims. devices:
-        returns the devices that a nominated pod on a node (position) keeps by name. groups: the gangs and
-        units of the round."""
+        """reach: returns the nodes on which volumes can be used; called only if a nominated pod has claims. devices:
+        called with (pod, node position, draft, configuration), returns the named devices that a nominated pod keeps on
+        the node. groups: the gangs and units of the round."""
         self.draft, self.snapshot, self.config, self._reach = draft, draft.snapshot, config, reach
         self._devices, self._groups = devices, groups
         self._losers: dict[str, frozenset[ShareQueue]] = {}
@@ -74,10 +76,10 @@ class ReservationLedger:
     ) -> AvailableCapacity | None:
         """Returns the reservations of other holders that are closed to pods of one unit; None if there are none.
 
-        Of `pods`, the one with the lowest priority decides. together: keys of the pods that are planned together;
-        reservations of these are available. net: True if every nominated pod first uses the capacity that terminating
-        pods free. Otherwise only some nominated pods do: those on a node to which a pod of `together` is nominated, and
-        of at most the lowest priority.
+        The lowest priority of `pods` decides. together: keys of the pods that are planned together; their own
+        reservations are available to them. net: True if every nominated pod first uses the capacity that terminating
+        pods free. If False, only these nominated pods do: those of at most the lowest priority, on a node to which a
+        pod of `together` is nominated.
         """
         asker = min(pods, key=lambda pod: pod.priority)
         others = {key: node for key, node in self.feasible.items() if self._is_closed(key, node, asker, together)}
@@ -87,7 +89,7 @@ class ReservationLedger:
         at = {every[key].nominated_node for key in together if key in every}
 
         def takes_freed(pod: PodInfo, node: str) -> bool:
-            """Returns True if a nominated pod first uses what terminating pods free on a node."""
+            """Returns True if a nominated pod first uses the capacity that terminating pods free on a node."""
             return net or (node in at and pod.priority <= asker.priority)
 
         return AvailableCapacity(self.snapshot, others, self.freed, takes_freed)
@@ -102,11 +104,11 @@ class ReservationLedger:
         return self._claims.of(found.others, self.feasible, self.draft.reservations) if found is not None else []
 
     def use(self, unit: Unit, base: QuotaUse, *, net: bool, at: Callable[[int], bool] | None = None) -> QuotaUse:
-        """Returns usage of quotas and users with the reservations that the pending members of a unit must respect.
+        """Returns the usage of quotas and users, including the reservations that limit the pending members of a unit.
 
-        Returns `base` itself if nothing is reserved or terminating. net: True if reserved amounts count less what is
-        terminating in the quota, and terminating pods do not count. at: returns True for a node position (-1: unknown
-        node) that `base` counts; None if it counts all.
+        Returns `base` itself if nothing is reserved or terminating. net: True if terminating amounts are subtracted
+        from reserved amounts in the same quota, and terminating pods do not count. at: returns True for the node
+        positions that `base` covers (-1: unknown node); None if it covers all nodes.
         """
         gone, index = self.draft.evicted, self.snapshot.index
         terminating = [pod for pod in self.terminating if pod.key not in gone] if net else []
@@ -120,11 +122,11 @@ class ReservationLedger:
         return NettedUse(base, pods=unit.pending, leaving=terminating, coming=coming)
 
     def _is_closed(self, key: str, node: int, asker: PodInfo, together: Collection[str]) -> bool:
-        """Returns True if the capacity of a nominated pod is closed to a pod (`ClosedTo`).
+        """Returns True if the capacity of a nominated pod is closed to the pod `asker` (`ClosedTo`).
 
-        It is not closed to pods of the same unit, and not if the draft has placed the nominated pod already. Otherwise
-        it is closed to pods of the same or a lower priority, and to tenants that it was reclaimed from. A nomination of
-        this round is also closed to all later units, except those that it waits for.
+        It is not closed to pods of the same unit, and not closed if the draft has placed the nominated pod already.
+        Otherwise it is closed to pods of the same or a lower priority, and to the tenants from which it was reclaimed.
+        A nomination of this round is also closed to all later units, except those that it waits for.
         """
         if key in together or key in self.draft.placed:
             return False
@@ -136,7 +138,8 @@ class ReservationLedger:
     # -- holders ------------------------------------------------------------------------------------------------------
 
     def concerns(self, pod: PodInfo) -> bool:
-        """Returns True if capacity is reserved for a pod, or the pod is terminating and may free reserved capacity."""
+        """Returns True if capacity is reserved for a pod, or if the pod is terminating, so that its capacity may be
+        reserved."""
         return self.has(pod) or bool(pod.pod.metadata.deletion_timestamp)
 
     def has(self, pod: PodInfo) -> bool:
@@ -144,7 +147,7 @@ class ReservationLedger:
         return pod.key in self.draft.reservations
 
     def members(self, gangs: Collection[GangRef]) -> frozenset[str]:
-        """Returns the keys of the members of some gangs, as far as capacity is reserved for them."""
+        """Returns the keys of those members of some gangs for which capacity is reserved."""
         ledger, pods = self.draft.reservations, self.snapshot.pods
         if self._by_gang[0] is not ledger:
             by_gang: dict[GangRef | None, list[str]] = {}
@@ -157,8 +160,8 @@ class ReservationLedger:
     def feasible(self) -> dict[str, int]:
         """Nominated pods that count: pod key -> node position.
 
-        These are nominations of earlier rounds that fit once terminating pods are gone, and all nominations of this
-        round. Nominations of a part of a gang reserve nothing.
+        These are nominations of earlier rounds that fit their node once terminating pods are gone, and all nominations
+        of this round. If too few pods of a gang are nominated (`_partial`), their nominations do not count.
         """
         at, ledger = self.snapshot.index, self.draft.reservations
         found = {key: at[one.node] for key, one in ledger.items() if one.closed_to is ClosedTo.ALL}
@@ -166,14 +169,14 @@ class ReservationLedger:
 
     @cached_property
     def _feasible_before(self) -> dict[str, int]:
-        """Nominations of earlier rounds that fit their node, in the form of `feasible`.
+        """Nominations of earlier rounds that fit their node: pod key -> node position.
 
-        On each node, capacity is given to nominated pods by descending priority, then to the older pod.
+        On each node, nominated pods get capacity in the order of descending priority, then age (older first).
         """
         snapshot = self.snapshot
         known = snapshot.reservations
         pods = [snapshot.pods[key] for key in known if key in snapshot.pods and key not in self._partial]
-        # free: node position -> capacity that is left once the terminating pods are gone, less earlier nominated pods
+        # free: node position -> capacity once the terminating pods are gone, less the nominated pods handled so far
         free: dict[int, Ints] = {}
         out: dict[str, int] = {}
         for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.key)):
@@ -191,9 +194,9 @@ class ReservationLedger:
 
     @cached_property
     def _partial(self) -> frozenset[str]:
-        """Keys of nominated pods of units with a gang of which fewer pods are nominated than it needs to start.
+        """Keys of the nominated pods of units in which a gang has fewer nominated pods than it needs to start.
 
-        Their capacity would stay unused, because a gang starts as a whole (repair.md 2).
+        Their capacity would stay unused, because a gang starts as a whole (docs/rules/repair.md 2).
         """
         known, pods = self.snapshot.reservations, self.snapshot.pods
         out: set[str] = set()
@@ -242,14 +245,14 @@ class ReservationLedger:
         return out
 
     def freed(self, node: int) -> Ints:
-        """Returns [resources]: requests of the pods that are terminating on a node and still on the draft."""
+        """Returns [resources]: requests of the pods that are terminating on a node and are still on the draft."""
         gone = self.draft.evicted
         return self.snapshot.requests_of(pod for pod in self._terminating_on.get(node, ()) if pod.key not in gone)
 
     def _was_reclaimed_from(self, pod: PodInfo, node: int, asker: PodInfo) -> bool:
         """Returns True if the capacity of a nominated pod was reclaimed from a tenant of `asker` (preemption.md 4).
 
-        Such a tenant may not use it, whatever the priority of its pods.
+        Such a tenant may not use the capacity, whatever the priority of its pods is.
         """
         losers = self._losers.get(pod.key)
         if losers is None:
@@ -261,9 +264,10 @@ class ReservationLedger:
     def _inferred_losers(self, pod: PodInfo, node: int) -> frozenset[ShareQueue]:
         """Returns the quotas and users from which capacity was reclaimed for a nominated pod, as far as pods show it.
 
-        GangNeed after a restart, when the reasons of evictions are forgotten. Reclaim is assumed for a pod that
-        terminates on the node if it is not less important than the nominated pod, because priority would not have
-        evicted it; or if the eviction API evicted it, because priority deletes pods directly.
+        Needed after a restart, when the reasons of evictions are not known any more. A pod that terminates on the node
+        is assumed to be reclaimed in two cases. Either its priority is not lower than that of the nominated pod, so
+        that rule `priority` would not have evicted it. Or the eviction API has evicted it; rule `priority` deletes pods
+        directly.
         """
         quotas, fairness = self.snapshot.quotas, self.config.fairness
         by_quota = fairness.reclaim != "off" and self.config.preemption.across_quotas != "any"
@@ -286,17 +290,17 @@ class ReservationLedger:
     # -- quotas -------------------------------------------------------------------------------------------------------
 
     def allowed(self, view: View) -> View:
-        """Returns the view, with terminating pods counted if `quota.noQuotaYields` is `never`.
+        """Returns the view, changed so that terminating pods count if `quota.noQuotaYields` is `never`.
 
-        Then capacity that pods in no quota free does not raise runtimes.
+        With that setting, capacity that pods in no quota free does not raise runtimes.
         """
         return replace(view, without_terminating=False) if self.config.quota.no_quota_yields == "never" else view
 
     def reserved_by_quota(self, *, without_terminating: bool) -> dict[str, Amounts]:
-        """Returns quota -> requests of nominated pods minus requests of terminating pods, as far as above 0.
+        """Returns quota -> requests of nominated pods minus requests of terminating pods, where that is above 0.
 
-        Also for built-in quotas. without_terminating: True if pods that the draft has evicted from the built-in quotas
-        are subtracted there; amounts of these quotas may then be below 0.
+        Built-in quotas are included. without_terminating: True if pods of built-in quotas that the draft has evicted
+        are subtracted as well; amounts of these quotas may then be below 0.
         """
         out = self._unplaced_by_quota()
         for key, pod in self.draft.evicted.items() if without_terminating else ():
@@ -307,8 +311,8 @@ class ReservationLedger:
     def committed_by_quota(self, *, without_terminating: bool) -> dict[str, Amounts]:
         """Returns `reserved_by_quota` plus requests that the draft has placed, minus requests that it has evicted.
 
-        With `quota.guaranteeUsage` the draft's changes count in every quota, else in the built-in quotas only.
-        without_terminating: True if amounts of built-in quotas may be below 0.
+        Without `quota.guaranteeUsage`, the draft's changes count only in the built-in quotas. without_terminating: True
+        if amounts of built-in quotas may be below 0.
         """
         draft, quotas, out = self.draft, self.snapshot.quotas, self._unplaced_by_quota()
         if self.config.quota.guarantee_usage:
@@ -324,10 +328,10 @@ class ReservationLedger:
         return _without_zeros(out, without_terminating=without_terminating)
 
     def _unplaced_by_quota(self) -> dict[str, Amounts]:
-        """Returns quota -> reserved minus terminating requests; amounts may be below 0.
+        """Returns quota -> reserved requests minus terminating requests; amounts may be below 0.
 
-        Reserved are the requests of nominated pods that the draft has not placed. Terminating are those of terminating
-        pods that the draft has not evicted.
+        Reserved: requests of nominated pods that the draft has not placed. Terminating: requests of terminating pods
+        that the draft has not evicted.
         """
         pods, quotas, draft = self.snapshot.pods, self.snapshot.quotas, self.draft
         out: dict[str, Amounts] = {}
@@ -341,7 +345,7 @@ class ReservationLedger:
 
 
 def _without_zeros(by_quota: Mapping[str, Amounts], *, without_terminating: bool) -> dict[str, Amounts]:
-    """Returns amounts above 0 of every quota; with `without_terminating` also amounts below 0 of the built-in
+    """Returns the amounts above 0 of every quota; with `without_terminating`, also amounts below 0 of built-in
     quotas."""
     freed = BUILT_IN_QUOTAS if without_terminating else ()
     return {
