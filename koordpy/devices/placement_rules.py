@@ -142,7 +142,7 @@ class JobPlacement:
 
     # -- pods that are moved and come back -----------------------------------------------------------------------------
 
-    def seat_returning(
+    def place_returning(
         self, returning: Iterable[PodInfo], round_state: RoundState
     ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
         """Yields (pods of a job, pod key -> node) of the moved jobs that the rules place; no nodes if a job does not

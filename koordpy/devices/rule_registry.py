@@ -104,13 +104,13 @@ def is_monotone(unit: Unit, round_state: RoundState) -> bool:
     return all(one.is_monotone(unit, round_state) for one in asked_by(unit))
 
 
-def seat_returning(
+def place_returning(
     returning: Sequence[PodInfo], round_state: RoundState
 ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
     """Yields (pods of a job, pod key -> node) of the moved jobs that a family places; no nodes if a job does not
     fit."""
     for one in asked_of(returning):
-        yield from one.seat_returning(returning, round_state)
+        yield from one.place_returning(returning, round_state)
 
 
 def deal_returning(

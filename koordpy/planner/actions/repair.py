@@ -74,7 +74,7 @@ def _moved(waiting: WaitingUnit, context: RoundContext) -> PreemptingUnit | None
     outcome: BoundUnit | RejectedUnit = (
         rejected_plan(unit, faults, nodes, round_state, (), plan)
         if faults
-        else accept(found.seated, nodes, found.round_state, Proof.FEASIBLE, (), preemption=plan)
+        else accept(found.placed_unit, nodes, found.round_state, Proof.FEASIBLE, (), preemption=plan)
     )
     if isinstance(outcome, RejectedUnit):
         draft.undo(mark)

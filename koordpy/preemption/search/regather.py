@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as changed
 
-from koordpy.devices.rule_registry import deal_returning, device_gate, seat_returning
+from koordpy.devices.rule_registry import deal_returning, device_gate, place_returning
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.broken_gangs import missing_members
 from koordpy.gangs.queue_units import Unit
@@ -32,7 +32,7 @@ class Regathered:
 
     unit: Unit
     """The unit with its moved members pending again, and without the pending members that get no node."""
-    seated: Unit
+    placed_unit: Unit
     """The same unit with the moved members bound to their new nodes."""
     back: tuple[Back, ...]
     """The moved members as they will be recreated, with their new nodes. They are on the draft."""
@@ -113,8 +113,8 @@ def _place_with(
     back = tuple(Back(pod, nodes[pod.key], dealt.get(pod.key, NO_DEVICES)) for pod in moved)
     for one in back:
         round_state.draft.assign(one.pod, one.node, devices=one.devices)
-    seated = again.with_bound({one.pod.key: names[one.node].name for one in back})
-    return Regathered(whole, seated, back, {key: nodes[key] for key in nodes if key in chosen}, state)
+    placed_unit = again.with_bound({one.pod.key: names[one.node].name for one in back})
+    return Regathered(whole, placed_unit, back, {key: nodes[key] for key in nodes if key in chosen}, state)
 
 
 def _recreated(pod: PodInfo, round_state: RoundState) -> PodInfo:
@@ -129,7 +129,7 @@ def _nodes_of(unit: Unit, round_state: RoundState) -> dict[str, int] | None:
     it is.
     """
     nodes: dict[str, int] = {}
-    for pods, found in seat_returning(unit.pending, round_state):
+    for pods, found in place_returning(unit.pending, round_state):
         if len(found) < len(pods):
             return None
         nodes.update({pod.key: found[pod.key] for pod in pods})

@@ -18,7 +18,7 @@ from msgspec.structs import replace as changed
 from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import Ints
 from koordpy.devices.family_registry import requested_devices_of
-from koordpy.devices.rule_registry import deal_returning, device_gate, seat_returning
+from koordpy.devices.rule_registry import deal_returning, device_gate, place_returning
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.gathered_parts import has_parts
 from koordpy.gangs.queue_units import Unit
@@ -200,7 +200,7 @@ class Returning:
         round_state = self._round_state
         out: list[Back] = []
         left = dict(again)
-        for pods, nodes in seat_returning(tuple(again.values()), round_state):
+        for pods, nodes in place_returning(tuple(again.values()), round_state):
             back = self._assign_returning(pods, nodes)
             if back is None:
                 return None
@@ -209,9 +209,9 @@ class Returning:
                 del left[pod.key]
         if left:
             names = round_state.snapshot.nodes
-            seated = unit.with_bound({one.pod.key: names[one.node].name for one in out})
-            seats = self._nodes_for(seated, left, group)
-            back = self._assign_returning([left[pod.key] for pod in unit.members if pod.key in left], seats)
+            placed_unit = unit.with_bound({one.pod.key: names[one.node].name for one in out})
+            found = self._nodes_for(placed_unit, left, group)
+            back = self._assign_returning([left[pod.key] for pod in unit.members if pod.key in left], found)
             if back is None:
                 return None
             out += back

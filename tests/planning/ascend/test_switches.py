@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from koordpy.devices.ascend.tables import switch_rules_v1, switch_rules_v2
 from koordpy.devices.ascend.tables.ascend_job import Tor
-from koordpy.devices.ascend.tables.leaf_switches import LeafState, Seat, Server
+from koordpy.devices.ascend.tables.leaf_switches import LeafState, PlannedServer, Server
 
 
 def leaf(number: int, slices: Sequence[int], *spanning: Tor, whole: bool = False) -> LeafState:
@@ -23,11 +23,11 @@ def leaves(*slices: Sequence[int]) -> list[LeafState]:
     return [leaf(number, own) for number, own in enumerate(slices)]
 
 
-def names(found: Sequence[Seat] | None) -> list[str] | None:
+def names(found: Sequence[PlannedServer] | None) -> list[str] | None:
     """`a0`: leaf a, slice 0."""
     if found is None:
         return None
-    return [f"{'abcdefgh'[seat.leaf.number]}{seat.server.at}" for seat in found]
+    return [f"{'abcdefgh'[planned.leaf.number]}{planned.server.at}" for planned in found]
 
 
 WIDE = leaves(range(4), range(3), range(2), range(1))
@@ -55,7 +55,7 @@ def test_two_logical_rows_of_worked_example_9() -> None:
     """Four leaves, leaf k without slice 3 - k: rank 4 has rank 0's slice."""
     found = switch_rules_v1.place(leaves((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)), 8, 4, Tor.FOUNDATION)
     assert found is not None
-    assert [seat.server.at for seat in found[:4]] == [seat.server.at for seat in found[4:]]
+    assert [planned.server.at for planned in found[:4]] == [planned.server.at for planned in found[4:]]
 
 
 def test_fewer_pods_than_positions_take_the_last_row_that_holds_them() -> None:
@@ -90,10 +90,10 @@ def test_a_foundation_model_is_placed_exactly_when_rows_exist(own: list[LeafStat
     assert (found is not None) == possible(own, number, 4)
     if found is None:
         return
-    assert len({seat.server.node for seat in found}) == number
+    assert len({planned.server.node for planned in found}) == number
     for rank in range(number - 4):
         assert found[rank].server.at == found[rank + 4].server.at
-    columns = [seat.server.at for seat in found[:4]]
+    columns = [planned.server.at for planned in found[:4]]
     assert len(set(columns)) == len(columns)
 
 
@@ -109,8 +109,8 @@ def test_lost_ranks_come_back_to_their_slice_position(own: list[LeafState], numb
     if found is None:
         return
     lost = data.draw(st.sets(st.integers(0, number - 1), min_size=1, max_size=3))
-    at = {rank: (seat.leaf.number, seat.server.at) for rank, seat in enumerate(found) if rank not in lost}
-    held = {seat.server.node for rank, seat in enumerate(found) if rank not in lost}
+    at = {rank: (planned.leaf.number, planned.server.at) for rank, planned in enumerate(found) if rank not in lost}
+    held = {planned.server.node for rank, planned in enumerate(found) if rank not in lost}
     left = [leaf(one.number, [server.at for server in one.servers if server.node not in held]) for one in own]
     again = switch_rules_v1.place_again(left, at, sorted(lost), 4, Tor.FOUNDATION)
     assert again is not None, "the lost servers are still there"
@@ -147,13 +147,13 @@ def test_a_lost_padding_rank_waits_for_its_leaf() -> None:
 SHARED = (Tor.FOUNDATION, Tor.FOUNDATION)
 
 
-def marked(found: list[Seat], kind: Tor) -> dict[str, str]:
+def marked(found: list[PlannedServer], kind: Tor) -> dict[str, str]:
     """Leaf -> isSharedTor."""
     notes = switch_rules_v2.leaf_notes(found, kind)
-    return {"abcdefgh"[seat.leaf.number]: own["isSharedTor"] for seat, own in zip(found, notes, strict=True)}
+    return {"abcdefgh"[planned.leaf.number]: own["isSharedTor"] for planned, own in zip(found, notes, strict=True)}
 
 
-def place2(own: list[LeafState], number: int, kind: Tor = Tor.FOUNDATION, q: int = 2) -> list[Seat] | None:
+def place2(own: list[LeafState], number: int, kind: Tor = Tor.FOUNDATION, q: int = 2) -> list[PlannedServer] | None:
     return switch_rules_v2.place(own, number, 4, kind=kind, shared_most=q)
 
 
@@ -213,9 +213,9 @@ def test_no_job_touches_more_than_q_healthy_shared_leaves(own: list[LeafState], 
     assert (found is not None) == (number <= most + (sick if kind is Tor.COMMON else 0))
     if found is None:
         return
-    assert len({seat.server.node for seat in found}) == number
-    assert len({seat.leaf.number for seat in found if seat.leaf.shared and seat.leaf.healthy}) <= q
-    assert not any(seat.leaf.exclusive for seat in found)
+    assert len({planned.server.node for planned in found}) == number
+    assert len({planned.leaf.number for planned in found if planned.leaf.shared and planned.leaf.healthy}) <= q
+    assert not any(planned.leaf.exclusive for planned in found)
 
 
 def test_lost_ranks_prefer_own_exclusive_then_own_shared_then_idle_leaves() -> None:

@@ -68,11 +68,11 @@ class NpuPlacement(JobPlacement):
         """Implements `JobPlacement.is_monotone`."""
         return npu_victims.is_monotone(unit, round_state)
 
-    def seat_returning(
+    def place_returning(
         self, returning: Iterable[PodInfo], round_state: RoundState
     ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
-        """Implements `JobPlacement.seat_returning`."""
-        return npu_victims.seat_returning(returning, round_state)
+        """Implements `JobPlacement.place_returning`."""
+        return npu_victims.place_returning(returning, round_state)
 
     def deal_returning(
         self, places: Sequence[tuple[PodInfo, int]], round_state: RoundState

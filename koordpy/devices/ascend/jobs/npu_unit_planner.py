@@ -142,22 +142,22 @@ class _RuledUnit:
         moves: list[JobPlan] = []
         for job in self.jobs:
             # the job without moves; if that fails, with moves of stuck blocks, which the draft then evicts
-            seated, remark = self._plan_job(job, within)
-            if seated is None and may_move and allows_block_moves(job):
+            job_plan, remark = self._plan_job(job, within)
+            if job_plan is None and may_move and allows_block_moves(job):
                 found = plan_move(job, self.round_state, self._pending_pods(job), within=within)
                 if found is not None:
                     moves.append(found)
-                    seated = found
+                    job_plan = found
                     for pod in found.evicted:
                         self.round_state.draft.evict(pod)
                     hold_returns(found.returns, self.round_state)
-            if seated is None:
+            if job_plan is None:
                 return JobPlan({}, Proof.INFEASIBLE, remark=remark)
-            for key, node in seated.nodes.items():
+            for key, node in job_plan.nodes.items():
                 assign(self.round_state.snapshot.pods[key], node, self.round_state)
-            nodes |= seated.nodes
-            notes |= seated.notes
-            worth.append(seated.cost)
+            nodes |= job_plan.nodes
+            notes |= job_plan.notes
+            worth.append(job_plan.cost)
             remarks += [remark] if remark else []
         placed = self._place_others(nodes, notes)
         return replace(
@@ -179,9 +179,9 @@ class _RuledUnit:
         for size in self._sizes(job, pods):
             if not self._admits(pods[:size]):
                 continue
-            seated = planner.plan(pods[:size])
-            if seated is not None:
-                return seated, remark
+            job_plan = planner.plan(pods[:size])
+            if job_plan is not None:
+                return job_plan, remark
             remark = remark or planner.remark()
         return None, remark
 

@@ -143,7 +143,7 @@ def is_monotone(unit: Unit, round_state: RoundState) -> bool:
     return all(len(jobs) < 2 or not any(job.marks[leaf] == {"2"} for job in jobs) for leaf, jobs in spanning.items())
 
 
-def seat_returning(
+def place_returning(
     returning: Iterable[PodInfo], round_state: RoundState
 ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
     """Yields (moved pods of a job, pod key -> node) of each job with rules, jobs in natural order, pods by rank.
@@ -160,5 +160,5 @@ def seat_returning(
         moved = {pod.key: pod for pod in pods}
         again = [moved[pod.key] for pod in job.pods if pod.key in moved]
         kind = BlockJob if job.blocks is not None else SwitchJob
-        seated = kind(job, round_state, again=again).plan(again)
-        yield again, seated.nodes if seated is not None else {}
+        plan = kind(job, round_state, again=again).plan(again)
+        yield again, plan.nodes if plan is not None else {}

@@ -83,7 +83,7 @@ class BlockJob:
         numbers = self.numbers()
         shared = {numbers[rank] for rank in self.bound}
         homes = self.homes(numbers)
-        seats: dict[int, tuple[int, int]] = {}
+        assigned: dict[int, tuple[int, int]] = {}
         left = {name: list(nodes) for name, nodes in self.candidates.items()}
         self.why, self.stuck = "", ()
         fresh = [rank for rank in ranks if numbers[rank] not in shared]
@@ -106,7 +106,7 @@ class BlockJob:
                 continue
             if waiting:
                 taken, left[home] = free[: len(waiting)], free[len(waiting) :]
-                seats |= zip(waiting, ((k, node) for node in self._by_name(taken)), strict=True)
+                assigned |= zip(waiting, ((k, node) for node in self._by_name(taken)), strict=True)
         if self.stuck:
             return None
         # the other ranks: new blocks on the nodes that are left
@@ -118,11 +118,11 @@ class BlockJob:
             names = sorted({numbers[rank] for rank in waiting} - shared)
             names += [max(numbers.values()) + 1 + i for i in range(len(blocks) - len(names))]
             places = [(names[i], node) for i, block in enumerate(blocks) for node in block]
-            seats |= zip(waiting, places, strict=True)
+            assigned |= zip(waiting, places, strict=True)
         super_pods = ascend_jobs(self.round_state.inputs).super_pods
         nodes, notes = {}, {}
         for pod, rank in zip(pods, ranks, strict=True):
-            number, node = seats[rank]
+            number, node = assigned[rank]
             nodes[pod.key] = node
             notes[pod.key] = {keys.SUPER_POD_RANK: str(number), keys.BOUND_SUPER_POD: super_pods[node]}
         return JobPlan(nodes, notes=notes, cost=self.cost)

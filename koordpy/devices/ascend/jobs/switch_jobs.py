@@ -17,12 +17,12 @@ from koordpy.devices.ascend.tables import switch_rules_v1, switch_rules_v2
 from koordpy.devices.ascend.tables.ascend_job import AscendJob, Tor
 from koordpy.devices.ascend.tables.leaf_switches import (
     LeafState,
-    Seat,
+    PlannedServer,
     Uplinks,
-    bound_seats,
+    bound_nodes,
     per_position,
     read_leaves,
-    seats,
+    servers_of,
     tightest,
 )
 from koordpy.devices.ascend.tables.switch_table import Switches
@@ -42,7 +42,7 @@ class SwitchJob:
         assert isinstance(switches, Switches)
         self.job, self.round_state, self.switches = job, round_state, switches
         draft, snapshot = round_state.draft, round_state.snapshot
-        self._bound = bound_seats(job, switches, snapshot.index, draft.evicted)
+        self._bound = bound_nodes(job, switches, snapshot.index, draft.evicted)
         able, chips = usable_nodes(job, round_state, again, within)
         where = np.nonzero(able)[0]
         usable = dict(zip(where.tolist(), chips.affinity[where].tolist(), strict=True)) if chips is not None else {}
@@ -66,7 +66,7 @@ class SwitchJob:
         """
         job, config = self.job, self.round_state.config.ascend
         second = config.nslb_version == "2.0"
-        found: Sequence[Seat] | None
+        found: Sequence[PlannedServer] | None
         own: dict[int, str] = {}
         if self._bound:
             own = self._own_marks()
@@ -76,10 +76,10 @@ class SwitchJob:
                 most = config.shared_tor_num
                 found = switch_rules_v2.place_again(self.leaves, own, len(pods), kind=job.tor, shared_most=most)
             else:
-                found = self._seat_again(pods)
+                found = self._place_again(pods)
         elif self.switches.table.single_layer:
             one = tightest(self.leaves, len(pods))
-            found = seats(one, len(pods)) if one is not None else None
+            found = servers_of(one, len(pods)) if one is not None else None
         elif second:
             most = config.shared_tor_num
             found = switch_rules_v2.place(self.leaves, len(pods), self.positions, kind=job.tor, shared_most=most)
@@ -87,13 +87,13 @@ class SwitchJob:
             found = switch_rules_v1.place(self.leaves, len(pods), self.positions, job.tor)
         if found is None:
             return None
-        nodes = {pod.key: seat.server.node for pod, seat in zip(pods, found, strict=True)}
+        nodes = {pod.key: planned.server.node for pod, planned in zip(pods, found, strict=True)}
         notes: dict[str, Mapping[str, str]] = {}
         if second:
             notes = {
                 pod.key: own for pod, own in zip(pods, switch_rules_v2.leaf_notes(found, job.tor, own), strict=True)
             }
-        return JobPlan(nodes, notes=notes, cost=(len({seat.leaf.number for seat in found}),))
+        return JobPlan(nodes, notes=notes, cost=(len({planned.leaf.number for planned in found}),))
 
     def _own_marks(self) -> dict[int, str]:
         """Returns leaf number -> annotation isSharedTor of the job's bound pods under the leaf, the largest of
@@ -105,7 +105,7 @@ class SwitchJob:
             out[leaf] = max(out.get(leaf, ""), said)
         return out
 
-    def _seat_again(self, pods: Sequence[PodInfo]) -> list[Seat] | None:
+    def _place_again(self, pods: Sequence[PodInfo]) -> list[PlannedServer] | None:
         """Returns the servers of pending pods of a job with bound pods by rule set 1.0; None if they must wait."""
         switches = self.switches
         at = {rank: (switches.leaf_of[node], switches.slice_of[node]) for rank, node in self._bound.items()}

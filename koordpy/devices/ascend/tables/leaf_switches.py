@@ -78,7 +78,7 @@ class LeafState:
         return tuple(sorted(chosen, key=lambda server: server.at))
 
 
-class Seat(NamedTuple):
+class PlannedServer(NamedTuple):
     """A server of a plan and its leaf."""
 
     server: Server
@@ -96,16 +96,16 @@ def tightest(leaves: Sequence[LeafState], number: int) -> LeafState | None:
     return min(able, key=lambda leaf: (leaf.count, leaf.tor_id), default=None)
 
 
-def seats(leaf: LeafState, number: int) -> list[Seat]:
+def servers_of(leaf: LeafState, number: int) -> list[PlannedServer]:
     """Returns `number` servers of a leaf, in the order of slice positions; fewer if it has fewer."""
-    return [Seat(server, leaf) for server in leaf.part(number)]
+    return [PlannedServer(server, leaf) for server in leaf.part(number)]
 
 
-def used_up(leaves: Iterable[LeafState], number: int) -> list[Seat]:
+def used_up(leaves: Iterable[LeafState], number: int) -> list[PlannedServer]:
     """Returns at most `number` servers of leaves; each leaf is used up before the next."""
-    found: list[Seat] = []
+    found: list[PlannedServer] = []
     for leaf in leaves:
-        found += seats(leaf, number - len(found))
+        found += servers_of(leaf, number - len(found))
     return found
 
 
@@ -191,7 +191,7 @@ def read_leaves(
     return tuple(out)
 
 
-def bound_seats(
+def bound_nodes(
     job: AscendJob, switches: Switches, index: Mapping[str, int], gone: Mapping[str, PodInfo]
 ) -> dict[int, int]:
     """Returns rank -> node position of the job's bound pods under a leaf. gone: pods that the draft evicts."""

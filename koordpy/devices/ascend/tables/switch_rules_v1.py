@@ -14,10 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from koordpy.devices.ascend.tables.ascend_job import Tor
-from koordpy.devices.ascend.tables.leaf_switches import LeafState, Seat, Server, leaf_order, seats, tightest, used_up
+from koordpy.devices.ascend.tables.leaf_switches import (
+    LeafState,
+    PlannedServer,
+    Server,
+    leaf_order,
+    servers_of,
+    tightest,
+    used_up,
+)
 
 
-def place(leaves: Sequence[LeafState], number: int, positions: int, kind: Tor) -> list[Seat] | None:
+def place(leaves: Sequence[LeafState], number: int, positions: int, kind: Tor) -> list[PlannedServer] | None:
     """Returns the servers of a job of `number` pods in rank order; None if the job must wait.
 
     positions: c, slice positions of a leaf. kind: switch affinity of the job.
@@ -26,7 +34,7 @@ def place(leaves: Sequence[LeafState], number: int, positions: int, kind: Tor) -
     if number < positions or kind is Tor.PADDING:
         one = tightest(open_, number)
         if one is not None:
-            return seats(one, number)
+            return servers_of(one, number)
         if kind is Tor.PADDING:
             return None
     found = take_whole_leaves(open_, number, positions) or take_logical_rows(open_, number, positions)
@@ -46,7 +54,7 @@ def _is_blocked(leaf: LeafState, number: int, kind: Tor) -> bool:
     return bool(rivals) and number > leaf.count
 
 
-def take_whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
+def take_whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) -> list[PlannedServer] | None:
     """Returns servers in rank order; None if there are too few leaves.
 
     Each row is one leaf of which every position is usable. The last row is used only as far as needed.
@@ -55,18 +63,18 @@ def take_whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) 
     full = [leaf for leaf in leaf_order(leaves) if leaf.count == positions][:rows]
     if len(full) < rows:
         return None
-    return [Seat(server, leaf) for leaf in full for server in leaf.servers][:number]
+    return [PlannedServer(server, leaf) for leaf in full for server in leaf.servers][:number]
 
 
-def take_logical_rows(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
+def take_logical_rows(leaves: Sequence[LeafState], number: int, positions: int) -> list[PlannedServer] | None:
     """Returns servers in rank order, in rows from any leaves with one slice position per column; None if there are too
     few."""
     rows = -(-number // positions)
     last = number - (rows - 1) * positions
-    lists: dict[int, list[Seat]] = {}
+    lists: dict[int, list[PlannedServer]] = {}
     for leaf in leaf_order(leaves):
         for server in leaf.servers:
-            lists.setdefault(server.at, []).append(Seat(server, leaf))
+            lists.setdefault(server.at, []).append(PlannedServer(server, leaf))
     columns = [lists[at] for at in sorted(lists, key=lambda at: (-len(lists[at]), at))]
     needed = [rows if j < last else rows - 1 for j in range(positions)]
     if any(need > (len(columns[j]) if j < len(columns) else 0) for j, need in enumerate(needed)):
@@ -77,7 +85,7 @@ def take_logical_rows(leaves: Sequence[LeafState], number: int, positions: int) 
     return [columns[rank % positions][rank // positions] for rank in range(number)]
 
 
-def take_in_leaf_order(leaves: Sequence[LeafState], number: int) -> list[Seat] | None:
+def take_in_leaf_order(leaves: Sequence[LeafState], number: int) -> list[PlannedServer] | None:
     """Returns servers of any leaves, the fullest leaf first; None if there are too few. For common jobs only."""
     found = used_up(leaf_order(leaves), number)
     return found if len(found) == number else None
@@ -97,21 +105,21 @@ class _ReturningRanks:
     taken: set[int] = field(default_factory=set)
     """Positions of nodes that are chosen already."""
 
-    def choices(self, rank: int, where: int) -> list[Seat]:
+    def choices(self, rank: int, where: int) -> list[PlannedServer]:
         """Returns the free servers at slice position `where` for a rank, the best first.
 
         Leaves with other spanning jobs are left out, except for a common job.
         """
         found = [
-            Seat(server, leaf)
+            PlannedServer(server, leaf)
             for leaf in self.leaves
             if not leaf.spanning or self.kind is Tor.COMMON
             for server in leaf.servers
             if server.at == where and server.node not in self.taken
         ]
-        return sorted(found, key=lambda seat: self.preference(rank, seat))
+        return sorted(found, key=lambda planned: self.preference(rank, planned))
 
-    def preference(self, rank: int, seat: Seat) -> tuple[int, ...]:
+    def preference(self, rank: int, planned: PlannedServer) -> tuple[int, ...]:
         """Returns how well a server suits a rank; smaller is better.
 
         Leaves without other spanning jobs come first, which matters to a common job only. Then come the leaf with most
@@ -119,18 +127,18 @@ class _ReturningRanks:
         """
         row = Counter(leaf for other, (leaf, _) in self.at.items() if other // self.positions == rank // self.positions)
         own = {leaf for leaf, _ in self.at.values()}
-        number = seat.leaf.number
-        rivals = int(bool(seat.leaf.spanning))
+        number = planned.leaf.number
+        rivals = int(bool(planned.leaf.spanning))
         if number in row:
-            return rivals, 0, -row[number], seat.leaf.tor_id, seat.server.at
+            return rivals, 0, -row[number], planned.leaf.tor_id, planned.server.at
         if number in own:
-            return rivals, 1, 0, seat.leaf.tor_id, seat.server.at
-        return rivals, 2, seat.leaf.count, seat.leaf.tor_id, seat.server.at
+            return rivals, 1, 0, planned.leaf.tor_id, planned.server.at
+        return rivals, 2, planned.leaf.count, planned.leaf.tor_id, planned.server.at
 
-    def assign(self, rank: int, seat: Seat) -> None:
+    def assign(self, rank: int, planned: PlannedServer) -> None:
         """Records the server of a rank."""
-        self.at[rank] = seat.leaf.number, seat.server.at
-        self.taken.add(seat.server.node)
+        self.at[rank] = planned.leaf.number, planned.server.at
+        self.taken.add(planned.server.node)
 
 
 def place_again(
@@ -139,31 +147,31 @@ def place_again(
     pending: Sequence[int],
     positions: int,
     kind: Tor,
-) -> dict[int, Seat] | None:
+) -> dict[int, PlannedServer] | None:
     """Returns rank -> server of the pending ranks of a job with bound ranks; None if they must wait.
 
     at: rank -> (leaf number, slice position) of the bound ranks. pending: ranks. positions: c.
     """
     if kind is Tor.PADDING:
-        return _seat_under_own_leaf(leaves, at, pending)
+        return _place_under_own_leaf(leaves, at, pending)
     home = {leaf for leaf, _ in at.values()}
     if len(home) == 1 and max((*at, *pending)) < positions:
         # a job under one leaf uses no uplinks, so other spanning jobs there do not matter
         own = [replace(leaf, spanning=()) for leaf in leaves if leaf.number in home]
-        found = _seat_by_column(_ReturningRanks(own, positions, kind, dict(at)), pending)
+        found = _place_by_column(_ReturningRanks(own, positions, kind, dict(at)), pending)
         if found is not None:
             return found
     state = _ReturningRanks(leaves, positions, kind, dict(at))
-    found = _seat_by_column(state, pending)
+    found = _place_by_column(state, pending)
     if found is None and kind is Tor.COMMON:
         state = _ReturningRanks(leaves, positions, kind, dict(at))
-        return _seat_anywhere(state, pending)
+        return _place_anywhere(state, pending)
     return found
 
 
-def _seat_under_own_leaf(
+def _place_under_own_leaf(
     leaves: Sequence[LeafState], at: Mapping[int, tuple[int, int]], pending: Sequence[int]
-) -> dict[int, Seat] | None:
+) -> dict[int, PlannedServer] | None:
     """Returns rank -> server under the leaf of the bound pods, where a padding job stays; None if there are too few."""
     held = Counter(leaf for leaf, _ in at.values())
     own = sorted((leaf for leaf in leaves if leaf.number in held), key=lambda leaf: (-held[leaf.number], leaf.tor_id))
@@ -171,7 +179,7 @@ def _seat_under_own_leaf(
     return dict(zip(sorted(pending), found, strict=True)) if len(found) == len(pending) else None
 
 
-def _seat_by_column(state: _ReturningRanks, pending: Sequence[int]) -> dict[int, Seat] | None:
+def _place_by_column(state: _ReturningRanks, pending: Sequence[int]) -> dict[int, PlannedServer] | None:
     """Returns rank -> server at the slice position of the rank's column; None if a column finds no position or server.
 
     A column is the ranks that are congruent modulo c. A column with bound ranks keeps their position. Any other column
@@ -205,7 +213,7 @@ def _seat_by_column(state: _ReturningRanks, pending: Sequence[int]) -> dict[int,
         position[j] = min(options)[1]
         free.remove(position[j])
     # a server for each rank at the position of its column
-    found: dict[int, Seat] = {}
+    found: dict[int, PlannedServer] = {}
     for rank in sorted(pending):
         choices = state.choices(rank, position[rank % c])
         if not choices:
@@ -215,19 +223,19 @@ def _seat_by_column(state: _ReturningRanks, pending: Sequence[int]) -> dict[int,
     return found
 
 
-def _seat_anywhere(state: _ReturningRanks, pending: Sequence[int]) -> dict[int, Seat] | None:
+def _place_anywhere(state: _ReturningRanks, pending: Sequence[int]) -> dict[int, PlannedServer] | None:
     """Returns rank -> server of a common job that cannot keep its positions; None if there are too few servers.
 
     Any usable server is allowed, the leaves of the job first.
     """
-    found: dict[int, Seat] = {}
+    found: dict[int, PlannedServer] = {}
     for rank in sorted(pending):
         open_: list[tuple[Server, LeafState]] = [
             (server, leaf) for leaf in state.leaves for server in leaf.servers if server.node not in state.taken
         ]
         if not open_:
             return None
-        seat = min((Seat(*pair) for pair in open_), key=lambda seat: state.preference(rank, seat))
-        found[rank] = seat
-        state.assign(rank, seat)
+        planned = min((PlannedServer(*pair) for pair in open_), key=lambda planned: state.preference(rank, planned))
+        found[rank] = planned
+        state.assign(rank, planned)
     return found

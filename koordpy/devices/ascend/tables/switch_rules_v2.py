@@ -14,12 +14,19 @@ from itertools import combinations
 
 from koordpy.api import keys
 from koordpy.devices.ascend.tables.ascend_job import Tor
-from koordpy.devices.ascend.tables.leaf_switches import LeafState, Seat, leaf_order, seats, tightest, used_up
+from koordpy.devices.ascend.tables.leaf_switches import (
+    LeafState,
+    PlannedServer,
+    leaf_order,
+    servers_of,
+    tightest,
+    used_up,
+)
 
 
 def place(
     leaves: Sequence[LeafState], number: int, positions: int, *, kind: Tor, shared_most: int
-) -> list[Seat] | None:
+) -> list[PlannedServer] | None:
     """Returns the servers of a new job of `number` pods in rank order; None if the job must wait.
 
     positions: c, slice positions of a leaf. kind: switch affinity of the job. shared_most: q, healthy shared leaves
@@ -35,7 +42,7 @@ def place(
         ):
             one = tightest(group, number)
             if one is not None:
-                return seats(one, number)
+                return servers_of(one, number)
         if kind is Tor.PADDING:
             return None
     idle = [leaf for leaf in leaf_order(leaves) if leaf.idle and leaf.count]
@@ -44,20 +51,20 @@ def place(
     if number > most:
         return _place_large_common(leaves, number, idle, healthy, shared_most) if kind is Tor.COMMON else None
     # whole idle leaves as long as the rest needs all servers of a leaf
-    found: list[Seat] = []
+    found: list[PlannedServer] = []
     rest = number
     for leaf in idle:
         if rest < leaf.count:
             break
-        found += seats(leaf, leaf.count)
+        found += servers_of(leaf, leaf.count)
         rest -= leaf.count
     if not rest:
         return found
     # the rest: healthy shared leaves, else a part of the next idle leaf, which becomes shared
     few = fewest_leaves(healthy, rest, shared_most)
     if few is None:
-        broken = idle[len({seat.leaf.number for seat in found})]
-        return found + seats(broken, rest)
+        broken = idle[len({planned.leaf.number for planned in found})]
+        return found + servers_of(broken, rest)
     return found + used_up(few, rest)
 
 
@@ -85,7 +92,7 @@ def _place_large_common(
     idle: Sequence[LeafState],
     healthy: Sequence[LeafState],
     most: int,
-) -> list[Seat] | None:
+) -> list[PlannedServer] | None:
     """Returns the servers of a common job that is too large for idle and healthy shared leaves; None if it must wait.
 
     Order: idle leaves, unhealthy shared leaves, healthy shared leaves. most: q.
@@ -108,7 +115,7 @@ def place_again(
     *,
     kind: Tor,
     shared_most: int,
-) -> list[Seat] | None:
+) -> list[PlannedServer] | None:
     """Returns the servers of pending pods of a job with bound pods, in rank order; None if they must wait.
 
     Order: the job's exclusive leaves, its shared leaves, idle leaves, healthy shared leaves while at most q are used.
@@ -130,7 +137,7 @@ def place_again(
     return found + used_up(few, rest) if few is not None else None
 
 
-def leaf_notes(taken: Sequence[Seat], kind: Tor, own: Mapping[int, str] | None = None) -> list[dict[str, str]]:
+def leaf_notes(taken: Sequence[PlannedServer], kind: Tor, own: Mapping[int, str] | None = None) -> list[dict[str, str]]:
     """Returns the annotations of each pod of a plan, in the order of `taken`: isSharedTor, isHealthy, sharedTorIp.
 
     isSharedTor is "0" for a job under one leaf, "2" under an idle leaf that the job uses fully, else "1". isHealthy is
@@ -138,13 +145,13 @@ def leaf_notes(taken: Sequence[Seat], kind: Tor, own: Mapping[int, str] | None =
     stays.
     """
     own = own or {}
-    numbers = {seat.leaf.number for seat in taken} | set(own)
+    numbers = {planned.leaf.number for planned in taken} | set(own)
     used: dict[int, int] = {}
-    for seat in taken:
-        used[seat.leaf.number] = used.get(seat.leaf.number, 0) + 1
+    for planned in taken:
+        used[planned.leaf.number] = used.get(planned.leaf.number, 0) + 1
     out = []
-    for seat in taken:
-        leaf = seat.leaf
+    for planned in taken:
+        leaf = planned.leaf
         if len(numbers) == 1:
             mark = "0"
         elif own.get(leaf.number) in ("1", "2"):
