@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of a device family: GPUs, Ascend NPUs, devices of resource claims, each in a separate folder.
+"""The interface of a device family: GPUs, Ascend NPUs, devices of resource claims, NUMA zones.
 
-To Kubernetes the devices of a node are an extended resource: a name and a number. A family adds what the number does
-not say: which devices are free, which sets of them a pod can use, and the annotations of a Binding that name the
-devices of a pod. From the cluster to the Binding:
+To Kubernetes, the devices of a node are an extended resource: a name and a number. A family adds three things: which
+devices are free, which sets of devices a pod can use, and the annotations of a Binding that name the devices of a pod.
+From the cluster to the Binding:
 
 | event | code that handles it |
 |---|---|
@@ -14,14 +14,15 @@ devices of a pod. From the cluster to the Binding:
 | filters, problems, scores, victims, plan check, messages | the methods of `Family` below |
 | a plan is carried out | `FamilyBook.is_lost`, `is_delivered` |
 
-The lower half of a family (reader, book, view, ledger) is called by the cache, the upper half (`Family`) by filters and
-problems. The cache must not import a family. It knows only the base classes of the lower half (`pods/device_asks.py`,
-`pods/family_books.py`), and receives readers and books from `family_registry.device_families` when it is created. So
-one line in `FAMILIES` registers both halves without an import cycle. Device requests and allocations have the type
-`Any` outside the family, because only the family reads them.
+The reader, the book, the view and the ledger are the lower half of a family; the cache calls them. `Family` is the
+upper half; filters and problems call it. The cache must not import a family: it knows only the base classes of the
+lower half (`pods/device_asks.py`, `pods/family_books.py`), and receives readers and books from
+`family_registry.device_families` when it is created. So one line in `FAMILIES` registers both halves without an import
+cycle. Device requests and allocations have the type `Any` outside the family, because only the family reads them.
 
-The default of each method means: the number of devices decides alone. A method is called only for pods with a request
-to the family, unless its docstring says otherwise. All results apply to the current draft. A family that caches values
+The default of each method means that the number of devices is the only condition. A method is called only for pods with
+a request to the family, unless its docstring says otherwise. All results apply to the current draft. A family that
+caches values of nodes computes them again for the nodes of `Draft.touched_since`.
 of nodes recomputes them for the nodes of `Draft.touched_since`.
 
 Names of arguments: inputs is the draft, snapshot and configuration of the round (`FilterInputs`); now is the part of
@@ -53,15 +54,15 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class Family(ABC):
-    """One device family: everything that the planner, the checks and the messages ask about its devices."""
+    """One device family: answers all questions of the planner, the checks and the messages about its devices."""
 
     name: str = ""
     """Key of the family in requests, views, ledgers, allocations and plan faults."""
     title: str = ""
     """Name of the devices in messages, such as `GPUs`."""
     plugin: str = ""
-    """Name of the family's filter, if evictions may resolve its refusals; empty otherwise. The victim search then
-    relies only on the refusals that no eviction resolves (`Rule.permanent_verdict`)."""
+    """Name of the family's filter, if evictions may resolve its refusals; else empty. Of the refusals of this filter,
+    the victim search then uses only those that no eviction resolves (`Rule.permanent_verdict`)."""
 
     variables: frozenset[str] = frozenset()
     """Environment variables of containers that the family reads. Other variables of a pod are not stored."""
@@ -85,13 +86,14 @@ class Family(ABC):
         return pod
 
     resources: frozenset[str] = frozenset()
-    """Extended resources of the family: of a node that has one of them, `node_report` is read. Empty for none."""
+    """Extended resources of the family. `node_report` is called for nodes that have at least one of them. Empty for
+    none."""
 
     # -- what wakes waiting units --------------------------------------------------------------------------------------
 
     def node_report(self, node: Node) -> object:
-        """Returns what affects devices of a node besides its labels and amounts; a change of the result wakes waiting
-        units."""
+        """Returns everything that affects devices of a node besides its labels and amounts. A change of the result
+        wakes waiting units."""
         return None
 
     def is_report(self, config_map: ConfigMap) -> bool:
@@ -137,28 +139,32 @@ class Family(ABC):
         return ""
 
     def left_out_of_fit(self, pod: PodInfo, inputs: FilterInputs) -> Mapping[str, NDArray[np.bool_]]:
-        """Returns resource -> [nodes] True where the family's filter answers for it in place of NodeResourcesFit."""
+        """Returns resource -> [nodes] True where the family's filter decides about the resource instead of
+        NodeResourcesFit."""
         return {}
 
     # -- the problem of a unit ---------------------------------------------------------------------------------------
 
     def equivalence_key(self, pod: PodInfo) -> Hashable:
-        """Returns what distinguishes pods with equal requests and equal feasible nodes; None for nothing.
+        """Returns a key that distinguishes pods with equal requests and equal feasible nodes; None if there is no
+        difference.
 
-        Pods with equal values are interchangeable in the problem of a unit.
+        Pods with equal keys are interchangeable in the problem of a unit.
         """
         return None
 
     def free_devices(self, pods: Sequence[PodInfo], inputs: FilterInputs) -> Ints | None:
-        """Returns [nodes] free devices of the family, a limit that all pods of a unit share; None for no such limit.
+        """Returns [nodes] the free devices of the family, a limit for all pods of a unit together; None for no such
+        limit.
 
-        A family returns it if a node may have fewer usable devices than its resource states, such as unhealthy GPUs.
-        Also called for units without a request to the family.
+        A family returns a limit if a node may have fewer usable devices than its resource states, for example unhealthy
+        GPUs. Also called for units without a request to the family.
         """
         return None
 
     def requested_devices(self, pod: PodInfo) -> int:
-        """Returns the number of devices of `free_devices` and `freeable` that a pending pod uses; 0 for none.
+        """Returns the number of devices that a pending pod uses, as `free_devices` and `freeable` count them; 0 for
+        none.
 
         Also called for pods without a request to the family.
         """
@@ -177,7 +183,8 @@ class Family(ABC):
         """Returns the costs of nodes for a unit; None if all nodes cost the same.
 
         Also called for units without a request to the family. kinds: one pod of each shape of the unit's problem, in
-        order. members: all pods of the unit, also bound ones. gather: True if the unit has a gather goal.
+        the order of the shapes. members: all pods of the unit, bound and pending. gather: True if the unit has a gather
+        goal.
         """
         return None
 
@@ -193,7 +200,7 @@ class Family(ABC):
         config: KoordpyConfiguration,
         spare: int,
     ) -> MemberLimits | None:
-        """Returns how the pending members of a unit limit each other; None for no limits besides filters and resources.
+        """Returns limits of pending members on each other; None if only filters and resources limit them.
 
         kinds: shape -> a pending member with a request to the family. numbers: shape -> number of pending members.
         spare: number of members that a plan may leave out.
@@ -201,14 +208,15 @@ class Family(ABC):
         return None
 
     def untie(self, pods: Sequence[PodInfo], draft: Draft) -> bool:
-        """Frees what ties the pending pods of a unit to nodes although no pod uses it, until the draft is undone.
+        """Frees devices that tie pending pods of a unit to nodes although no pod uses them, until the draft is undone.
 
-        Returns False if nothing ties them. Called if the unit fits nowhere.
+        An example is a claim that is allocated to a node. Returns False if nothing ties the pods. Called if the unit
+        fits nowhere.
         """
         return False
 
     def nominated_allocation(self, pod: PodInfo, node: int, draft: Draft, config: KoordpyConfiguration) -> Any | None:
-        """Returns the devices that a nominated pod on a node (position) keeps by name; None for none."""
+        """Returns the named devices that are kept for a nominated pod on a node (position); None if none are."""
         return None
 
     def fit_together(self, node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
@@ -221,9 +229,9 @@ class Family(ABC):
     # -- a plain pod -------------------------------------------------------------------------------------------------
 
     def pod_costs(self, pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> Sequence[Ints]:
-        """Returns costs of nodes for a plain pod; the planner compares them before scores. Empty for no costs.
+        """Returns costs of nodes for a plain pod, which the planner compares before scores. Empty for no costs.
 
-        nodes: positions of nodes that accept the pod. Each array of the result is shaped like `nodes`, lower is better,
+        nodes: positions of the nodes that accept the pod. Each array of the result is like `nodes`; lower is better,
         and the first array is the most important. Called only if several nodes accept the pod.
         """
         return ()
@@ -267,25 +275,25 @@ class Family(ABC):
     counts_decide: bool = True
     """True if the number of free devices proves whether a pod fits.
 
-    False if feasibility also depends on which devices are free, or on the jobs that use them. A sum of free devices
-    then proves nothing, so the planner derives no proof from it.
+    False if it also matters which devices are free, or which jobs use the others. A sum of free devices then proves
+    nothing, so the planner derives no proof from it.
     """
 
     # -- victims -----------------------------------------------------------------------------------------------------
 
     def is_counted(self, pods: Iterable[PodInfo], inputs: FilterInputs) -> bool:
-        """Returns whether sums of devices decide if these pods fit; if so, a dry run need not allocate devices.
+        """Returns True if sums of devices decide whether these pods fit; then a dry run need not allocate devices.
 
-        `counts_decide` is the answer for all pods of the family in every cluster. This method is the answer for one
-        preemptor set in the current cluster, in which devices may be known by number only.
+        `counts_decide` is the answer for all pods of the family in every cluster. This method answers for one preemptor
+        set in the current cluster, in which devices may be known by number only.
         """
         return True
 
     distinguishes_victims: bool = False
-    """True if the choice among victims with equal resources matters to the family.
+    """True if the family must distinguish victims with equal resources.
 
-    Two such victims may use different devices, and no column of the victim problem expresses the difference. So the
-    victim search keeps them as separate options.
+    Two such victims may use different devices, and no column of the victim problem expresses that. So the victim search
+    keeps them as separate options.
     """
 
     def freeable(
@@ -294,9 +302,9 @@ class Family(ABC):
         """Returns [nodes] free devices as a column of the victim problem, in the unit of `requested_devices`; None for
         no column.
 
-        The column is an upper bound: it must never be below the number of devices that are really free after any
-        evictions. kinds: one pending pod of each shape of a unit. reserved: node position -> resource -> amount
-        reserved for other pods.
+        The column is an upper bound: it must never be below the number of devices that are free after some evictions.
+        kinds: one pending pod of each shape of a unit. reserved: node position -> resource -> amount reserved for other
+        pods.
         """
         return None
 
@@ -305,32 +313,32 @@ class Family(ABC):
         return 0
 
     def usable(self, inputs: FilterInputs) -> Ints | None:
-        """Returns [nodes] devices that a node would have without pods, in the unit of `requested_devices`; None if its
-        resource states them.
+        """Returns [nodes] the devices of a node without pods, in the unit of `requested_devices`.
 
-        Used to decide whether a unit would fit into the empty cluster.
+        None if the node's resource states that number. Used to decide whether a unit would fit the empty cluster.
         """
         return None
 
     def counted_resources(self, pod: PodInfo) -> Iterable[str]:
-        """Returns the resources of a pod that may denote a part of a device and are scheduled by number.
+        """Returns resources of a pod that may denote a part of a device, and that are scheduled by number only.
 
-        A message tells the user that the device plugin chooses the device.
+        The user gets the message that the device plugin chooses the device.
         """
         return ()
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def shown_value(self, pod: PodInfo, inputs: FilterInputs) -> tuple[str, Callable[[int], float | None]] | None:
-        """Returns (name, function) of a value that `koordpy explain` shows next to the scores of nodes; None for none.
+        """Returns (name, function) of a value that `koordpy explain` shows beside the scores of nodes; None for no
+        value.
 
-        The function returns the value of a node (position), or None for a node without one. The value is not part of
-        the total score.
+        The function returns the value of a node (position), or None for a node without it. It is not part of the total
+        score.
         """
         return None
 
     def node_facts(self, pod: PodInfo, inputs: FilterInputs) -> NodeFacts | None:
-        """Returns what `koordpy explain` says about nodes for a pod; None for nothing.
+        """Returns facts about nodes that `koordpy explain` shows for a pod; None for no facts.
 
         Also called for pods without a request to the family, if the snapshot has objects of the family.
         """
@@ -339,11 +347,12 @@ class Family(ABC):
     def missing_amounts(
         self, pod: PodInfo, inputs: FilterInputs
     ) -> Iterable[tuple[str, Callable[[Snapshot], Snapshot]]]:
-        """Yields (text, change of a snapshot) of what single nodes lack for a pending pod; as in `remedies`."""
+        """Yields (text, change of a snapshot) for amounts that single nodes lack for a pending pod; form as in
+        `remedies`."""
         return ()
 
     def obstruction(self, pod: PodInfo, now: FamilyRound) -> "Obstruction | None":
-        """Returns a pod with devices that would have to be freed for a waiting pod to fit; None for none."""
+        """Returns a pod that uses devices without which a waiting pod would fit; None if there is no such pod."""
         return None
 
     def bottlenecks(self, nodes: Mapping[str, int], now: FamilyRound) -> Iterable[float]:
@@ -354,17 +363,17 @@ class Family(ABC):
         return ()
 
     def remedies(self, snapshot: Snapshot) -> Iterable[tuple[str, Callable[[Snapshot], Snapshot]]]:
-        """Yields (text, change of a snapshot) of device faults that may keep pods pending.
+        """Yields (text, change of a snapshot) for device faults that may keep pods pending.
 
         The text completes the sentence `Would fit if ...`; the change is tried before the text is shown. The most
-        useful remedies come first, because few are tried.
+        useful remedies come first, because only a few are tried.
         """
         return ()
 
     def setting_notes(self, objects: Iterable[Wire], config: KoordpyConfiguration) -> Iterable[str]:
-        """Yields sentences about what the settings of the family do to objects that a cluster has.
+        """Yields sentences about the effect of the family's settings on objects of the cluster.
 
-        For the log at the start and for `config check`. objects: those of the cluster, of any kind.
+        For the log at the start and for `config check`. objects: objects of the cluster, of any kind.
         """
         return ()
 

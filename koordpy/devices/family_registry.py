@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The registry of device families: one line per `Family` (docs/extending.md), and functions that call the families.
 
-Other packages call the functions of this module instead of a family. A function asks the families to which the pods in
-question have a device request, and combines their answers: all must agree, the first answer counts, or the answers are
+Other packages call the functions of this module instead of a family. A function calls the families to which the given
+pods have a device request, and combines their results: all must agree, the first result counts, or the results are
 joined. The docstring of each function says which. Arguments are as in the method of `Family` with the same name.
 """
 
@@ -40,7 +40,7 @@ FAMILIES: tuple[Family, ...] = (
     NpuFamily(),
     NumaZones(),
 )
-"""All families, in the order in which they are asked and in which a pod's requests are stored."""
+"""All families, in the order in which they are called and in which a pod's requests are stored."""
 PLUGINS = frozenset(family.plugin for family in FAMILIES if family.plugin)
 """Names of families' filters with refusals that evictions may resolve."""
 FAMILY_NAMES = frozenset(family.name for family in FAMILIES)
@@ -94,12 +94,13 @@ def _requested_families(pods: Iterable[PodInfo], snapshot: Snapshot | None = Non
 
 
 def device_signature(pod: PodInfo, inputs: FilterInputs) -> str:
-    """Returns what distinguishes pending pods of one shape, such as their jobs, of all families; empty for nothing."""
+    """Returns the signatures of all families, which distinguish pending pods of one shape, such as their jobs; or
+    empty."""
     return "".join(family.signature(pod, inputs) for family in families_of(pod, inputs.snapshot))
 
 
 def counts_decide(pod: PodInfo, snapshot: Snapshot) -> bool:
-    """Returns whether the number of free devices proves if a pod fits; True only if it does in all of its families."""
+    """Returns True if, in all families of the pod, the number of free devices proves whether the pod fits."""
     return all(family.counts_decide for family in families_of(pod, snapshot))
 
 
@@ -118,7 +119,7 @@ def setting_notes(objects: Sequence[Wire], config: KoordpyConfiguration) -> list
 
 
 def node_reports(node: Node) -> list[object]:
-    """Returns what affects the devices of a node besides its labels and amounts, one object for each of its
+    """Returns everything that affects the devices of a node besides its labels and amounts: one object for each of its
     families."""
     amounts = node.status.allocatable.keys() | node.status.capacity.keys()
     return [family.node_report(node) for family in FAMILIES if not family.resources.isdisjoint(amounts)]
@@ -154,26 +155,26 @@ def left_out_of_fit(pod: PodInfo, inputs: FilterInputs) -> dict[str, NDArray[np.
 
 
 def equivalence_key(pod: PodInfo) -> Hashable:
-    """Returns what distinguishes pods with equal requests and equal feasible nodes, of all families of a pod."""
+    """Returns the keys of all families of a pod that distinguish pods with equal requests and equal feasible nodes."""
     return tuple((family.name, family.equivalence_key(pod)) for family in families_of(pod))
 
 
 def shared_free_devices(pods: Sequence[PodInfo], inputs: FilterInputs) -> list[tuple[Family, Ints]]:
-    """Returns (family, [nodes] free devices) of each family that limits the pods of a unit below the nodes'
-    resources."""
+    """Returns (family, [nodes] free devices) of each family that limits the pods of a unit more than the nodes'
+    resources do."""
     found = ((family, family.free_devices(pods, inputs)) for family in FAMILIES)
     return [(family, room) for family, room in found if room is not None]
 
 
 def uses_shared_devices(pod: PodInfo) -> bool:
-    """Returns whether a pod uses devices that `shared_room` may limit."""
+    """Returns True if a pod uses devices that `shared_free_devices` may limit."""
     return any(family.requested_devices(pod) for family in families_of(pod))
 
 
 def unit_costs(
     kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
 ) -> UnitCosts | None:
-    """Returns the costs of nodes for a unit by the first family that has some; None if all nodes cost the same."""
+    """Returns the costs of nodes for a unit by the first family that has costs; None if all nodes cost the same."""
     latent = {name for pod in kinds for name, ask in pod.asks.items() if isinstance(ask, LatentAsk)}
     idle = latent - now.inputs.snapshot.families.keys()  # families without objects
     found = (one.unit_costs(kinds, members, now, gather=gather) for one in FAMILIES if one.name not in idle)
@@ -201,7 +202,7 @@ def limits_members(pod: PodInfo, inputs: FilterInputs) -> bool:
 def member_limits(
     kinds: Mapping[bytes, PodInfo], numbers: Mapping[bytes, int], draft: Draft, config: KoordpyConfiguration, spare: int
 ) -> Iterator[MemberLimits]:
-    """Yields how the pending members of a unit limit each other, of each family with such limits."""
+    """Yields the limits of pending members on each other, of each family with such limits."""
     for family in _requested_families(kinds.values(), draft.snapshot):
         asking = {shape: pod for shape, pod in kinds.items() if family.name in pod.asks}
         found = family.member_limits(asking, numbers, draft, config, spare)
@@ -210,7 +211,10 @@ def member_limits(
 
 
 def untie(pods: Sequence[PodInfo], draft: Draft) -> bool:
-    """Frees what ties the pending pods of a unit to nodes although no pod uses it; returns whether anything did."""
+    """Frees devices that tie pending pods of a unit to nodes although no pod uses them.
+
+    Returns True if there were any.
+    """
     found = [family.untie(pods, draft) for family in _requested_families(pods, draft.snapshot)]
     return any(found)
 
@@ -288,10 +292,8 @@ def faults_of_devices(
 def uses_reserved_devices(
     placed: Sequence[tuple[PodInfo, int]], reserved: Mapping[int, Mapping[str, int]], inputs: FilterInputs
 ) -> str:
-    """Returns the title of the first family of which pods of a plan use reserved devices; empty for none.
-
-    reserved: node position -> resource -> amount that nominated pods will still use there.
-    """
+    """Returns the title of the first family of which pods of a plan use reserved devices; empty for none. reserved:
+    node position -> resource -> amount that nominated pods will still use there."""
     families = _requested_families(pod for pod, _ in placed)
     return next((one.title for one in families if one.uses_reserved_devices(placed, reserved, inputs)), "")
 
@@ -305,10 +307,8 @@ def is_counted(pods: Sequence[PodInfo], inputs: FilterInputs) -> bool:
 
 
 def is_refused(nodes: Mapping[str, int], now: FamilyRound) -> bool:
-    """Returns whether a dry run fails because a family cannot allocate devices to its pods.
-
-    Asks only families for which sums do not decide (`is_counted`). nodes: pod key -> node position.
-    """
+    """Returns whether a dry run fails because a family cannot allocate devices to its pods. Asks only families for
+    which sums do not decide (`is_counted`). nodes: pod key -> node position."""
     pods = [now.inputs.snapshot.pods[key] for key in nodes]
     return any(
         family.allocate({pod.key: nodes[pod.key] for pod in pods if family.name in pod.asks}, now).faults
@@ -333,18 +333,19 @@ def freeable_columns(
 
 
 def requested_devices_of(pod: PodInfo, family: str) -> int:
-    """Returns how many devices of the family's column in the victim problem a pending pod uses."""
+    """Returns the number of devices that a pending pod uses, as the family's column of the victim problem counts
+    them."""
     return _BY_NAME[family].requested_devices(pod) if family in pod.asks else 0
 
 
 def freed_devices_of(pod: PodInfo, family: str, inputs: FilterInputs) -> int:
-    """Returns how many devices of the family's column in the victim problem the eviction of a bound pod frees."""
+    """Returns the number of devices that evicting a bound pod frees in the family's column of the victim problem."""
     return _BY_NAME[family].freed_devices(pod, inputs) if family in pod.asks else 0
 
 
 def usable_columns(pods: Sequence[PodInfo], inputs: FilterInputs) -> dict[str, Ints]:
-    """Returns family -> [nodes] devices of the node without pods, of families that know better than the node's
-    resource."""
+    """Returns family -> [nodes] devices of the node without pods, for the families in which the node's resource does
+    not state that number."""
     found = {one.name: one.usable(inputs) for one in _requested_families(pods)}
     return {name: column for name, column in found.items() if column is not None}
 
@@ -353,16 +354,14 @@ def usable_columns(pods: Sequence[PodInfo], inputs: FilterInputs) -> dict[str, I
 
 
 def find_obstruction(pod: PodInfo, now: FamilyRound) -> Obstruction | None:
-    """Returns a pod with devices that would have to be freed for a waiting pod to fit; None for none."""
+    """Returns a pod that uses devices without which a waiting pod would fit; None if there is no such pod."""
     found = (family.obstruction(pod, now) for family in families_of(pod))
     return next((one for one in found if one is not None), None)
 
 
 def bottlenecks(nodes: Mapping[str, int], now: FamilyRound) -> tuple[float, ...]:
-    """Returns GB/s of the slowest link between the devices of each pod of a plan, with the plan on the draft.
-
-    nodes: pod key -> node position.
-    """
+    """Returns GB/s of the slowest link between the devices of each pod of a plan, with the plan on the draft. nodes:
+    pod key -> node position."""
     asking = _requested_families(now.inputs.snapshot.pods[key] for key in nodes)
     return tuple(gbps for family in asking for gbps in family.bottlenecks(nodes, now))
 
@@ -376,14 +375,16 @@ def remedies(snapshot: Snapshot) -> Iterator[tuple[str, Callable[[Snapshot], Sna
 
 
 def node_facts(pod: PodInfo, inputs: FilterInputs) -> dict[str, NodeFacts]:
-    """Returns family -> what `koordpy explain` says about nodes for a pod, of families in the cluster."""
+    """Returns family -> the facts about nodes that `koordpy explain` shows for a pod, of the families in the
+    cluster."""
     there = (family for family in FAMILIES if family.name in inputs.snapshot.families)
     found = ((family.name, family.node_facts(pod, inputs)) for family in there)
     return {name: facts for name, facts in found if facts is not None}
 
 
 def missing_amounts(pod: PodInfo, inputs: FilterInputs) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
-    """Yields (text, change of a snapshot) of what single nodes lack for a pending pod, of all families of the pod."""
+    """Yields (text, change of a snapshot) for amounts that single nodes lack for a pending pod, of all families of the
+    pod."""
     for family in families_of(pod, inputs.snapshot):
         yield from family.missing_amounts(pod, inputs)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device family gets from a round (`FamilyRound`), and the records that its methods return.
+"""The part of a round that a device family may use (`FamilyRound`), and records that the methods of families return.
 
-The interface itself is in `device_family.py`. Must not know any family.
+The interface of a family is in `device_family.py`. This module must not know any family.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ Placed = Sequence[tuple[PodInfo, int]]
 
 
 class NodeFacts(NamedTuple):
-    """What `koordpy explain` says about nodes, besides verdicts and scores. Result of `Family.node_facts`."""
+    """Facts that `koordpy explain` shows about nodes besides verdicts and scores. Result of `Family.node_facts`."""
 
     sentence: str
     """A sentence about all nodes."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of a device family with placement rules for jobs beyond device counts per node.
+"""The interface of device families with placement rules for whole jobs, which numbers of devices cannot express.
 
 Most families do not implement it: filters, capacities and node costs (`koordpy.devices.device_family`) are enough for
 the planner. A family needs it if its rules concern a whole job, such as a fabric of switches, blocks of nodes, or an
 order of nodes by their free devices. It then implements `JobPlacement` and adds one line to
-`rule_registry.JOB_PLACEMENTS`. Every method has a default that leaves the decision to the general planner.
+`rule_registry.JOB_PLACEMENTS`. The default of each method leaves the decision to the general planner.
 
 A family is called only for units with a pending pod that requests devices of the family. All results apply to the
 current draft, and methods leave the draft unchanged unless their docstring says otherwise. round_state: the round's
@@ -72,7 +72,7 @@ class JobPlacement:
     family: str
     """Name of the family. The rules are applied to pods with a request to it (`PodInfo.asks`)."""
 
-    # -- before quotas and nodes are looked at -------------------------------------------------------------------------
+    # -- before quotas and nodes --------------------------------------------------------------------------------------
 
     def gate(self, unit: Unit, round_state: RoundState) -> Gate | None:
         """Returns the reason why no pod of the unit may be tried, such as an illegal job; None for none."""
@@ -94,8 +94,9 @@ class JobPlacement:
     def place(self, unit: Unit, round_state: RoundState, wanted: Collection[str] | None = None) -> JobPlan | None:
         """Places the pending members of a unit; None leaves them to the general planner.
 
-        A plan has all wanted members, or of an elastic gang at least its minimum; a plan without nodes means that they
-        do not fit. wanted: keys of the pending members to place; None for all. Must not return None if `decides`.
+        The plan has all wanted members; for an elastic gang, at least its minimum. A plan without nodes means that they
+        do not fit. wanted: keys of the pending members to place; None for all. Must not return None if `decides` is
+        True.
         """
         return None
 
@@ -107,15 +108,16 @@ class JobPlacement:
         return None
 
     def hold_returns(self, returns: Mapping[str, int], round_state: RoundState) -> None:
-        """Puts evicted members (pod key -> node) back on the draft. This reserves their nodes until they return."""
+        """Puts evicted members (pod key -> node) back on the draft, so that their nodes are reserved until they
+        return."""
         raise NotImplementedError("a family that moves members must implement hold_returns")
 
     # -- preemption ----------------------------------------------------------------------------------------------------
 
     def add_demands(self, unit: Unit, problem: Problem, round_state: RoundState) -> Problem:
-        """Returns the problem with additional resources for what the rules require of nodes beyond requests.
+        """Returns the problem with further resources, if the rules require more of nodes than the pods' requests.
 
-        An example is one server for each pod, as a resource of which each node has one.
+        An example is a resource "server" of which each node has one, so that each pod gets a separate node.
         """
         return problem
 
@@ -129,10 +131,10 @@ class JobPlacement:
     def grow_set(
         self, unit: Unit, ranks: Sequence[int], candidates: Collection[int], round_state: RoundState
     ) -> tuple[int, ...] | None:
-        """Returns ranks plus the lowest candidates that must be placed together with them, such as the rest of their
-        blocks.
+        """Returns `ranks` plus the lowest candidates that must be placed together with them, such as the rest of a
+        block.
 
-        None if there are too few candidates. The victim search looks for victims for the set that is returned.
+        None if there are too few candidates. The victim search looks for victims for the returned set.
         """
         return tuple(sorted(ranks))
 
@@ -145,11 +147,11 @@ class JobPlacement:
     def place_returning(
         self, returning: Iterable[PodInfo], round_state: RoundState
     ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
-        """Yields (pods of a job, pod key -> node) of the moved jobs that the rules place; no nodes if a job does not
+        """Yields (pods of a job, pod key -> node) for each moved job that the rules place; no nodes if the job does not
         fit.
 
-        Moved pods were evicted to make room elsewhere and are created again. returning: these pods, as pending pods.
-        The caller puts each job on the draft before it requests the next.
+        Moved pods were evicted so that another unit fits, and are created again. returning: these pods, as pending
+        pods. The caller puts each job on the draft before it requests the next one.
         """
         yield from ()
 

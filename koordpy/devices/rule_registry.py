@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of device families with placement rules for whole jobs, and the functions by which the planner calls
-them.
+"""The registry of device families with placement rules for whole jobs, and functions that call these families.
 
-A function about a unit asks the families to which a pending pod of the unit has a device request. Where only one answer
-is possible, the first family that gives one decides. For a unit without such pods a function costs one check for each
-kind of pods. round_state: the round's draft, filters and scores.
+A function about a unit calls the families to which a pending pod of the unit has a device request. If only one result
+is possible, the first family that returns one decides. For a unit without such pods, a function costs one check for
+each kind of pods. round_state: the round's draft, filters and scores.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -107,7 +106,7 @@ def is_monotone(unit: Unit, round_state: RoundState) -> bool:
 def place_returning(
     returning: Sequence[PodInfo], round_state: RoundState
 ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
-    """Yields (pods of a job, pod key -> node) of the moved jobs that a family places; no nodes if a job does not
+    """Yields (pods of a job, pod key -> node) for each moved job that a family places; no nodes if the job does not
     fit."""
     for one in asked_of(returning):
         yield from one.place_returning(returning, round_state)

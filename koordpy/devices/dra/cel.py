@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selectors of devices in CEL (dra.md 3), on the library cel-expr-python: the only module that imports it.
+"""Compiles and evaluates the CEL selectors of devices (dra.md 3). Only this module imports cel-expr-python.
 
     selector = compile_selector('device.attributes["gpu.example.com"].model == "a"')
     facts = DeviceFacts("gpu.example.com", device.attributes, device.capacity, False)
     selector.matches(facts)
 
-`compile_selector` parses, refuses by name what is not served (`cel_syntax.first_refusal`), checks types and completes
-the tree. A compiled text is kept, and a verdict is kept with the facts: use one `DeviceFacts` for each device as long
-as its slice does not change. An evaluation takes 4 us, the first one of a device 20 us more.
+`compile_selector` parses a text, refuses by name what koordpy does not support (`cel_syntax.first_refusal`), checks
+types and completes the tree (`cel_completion.py`). Compiled texts are cached. Verdicts are cached in the facts, so use
+one `DeviceFacts` for each device as long as its slice does not change. An evaluation takes 4 us, the first one of a
+device 20 us more.
 
-The library and protobuf are imported when the first selector is compiled, because that takes 50 ms.
+The library and protobuf are imported when the first selector is compiled, because the import takes 50 ms.
 """
 
 import re
@@ -26,9 +27,9 @@ _ADVICE = "CEL optional chaining (.? followed by orValue()) or guarding the chec
 HINT = f". consider using {_ADVICE} for optional fields"
 """kube-scheduler's advice after `no such key: NAME`."""
 TOO_DEEP = "CEL expressions nested deeper than 32"
-"""Refusal of an expression that the parser of the library does not read. Kubernetes reads 250 levels."""
+"""Refusal of an expression that is nested too deep for the library's parser. Kubernetes reads 250 levels."""
 UNSUPPORTED_VALUE = "unsupported attribute value"
-"""Error of an attribute that has none of the types int, bool, string and version, such as a list."""
+"""Error of an attribute with a type other than int, bool, string and version, such as a list."""
 
 
 class SelectorError(ValueError):
@@ -36,21 +37,25 @@ class SelectorError(ValueError):
 
 
 class UnsupportedSelector(ValueError):
-    """An expression that uses what is not served, such as `CEL function find()`. The text follows `unsupported: `."""
+    """An expression that uses an unsupported feature, such as `CEL function find()`.
+
+    The text follows `unsupported: `.
+    """
 
 
 class SelectorRuntimeError(ValueError):
-    """An error when a device is evaluated. The text follows `CEL runtime error: `.
+    """An error in the evaluation of a device. The text follows `CEL runtime error: `.
 
-    The text about a missing key ends with `HINT`.
+    If a key is missing, the text ends with `HINT`.
     """
 
 
 class DeviceFacts:
     """The attributes and capacity of one device, for selectors. Must not change.
 
-    Verdicts are kept, so that each selector is evaluated once for a device. To evaluate several selectors for one
-    device after another is faster than several devices for one selector: a device is prepared once then.
+    Verdicts are cached here, so each selector is evaluated once for a device. Evaluating several selectors for one
+    device, then for the next device, is faster than several devices for one selector: each device is prepared only
+    once.
     """
 
     __slots__ = ("_attributes", "_capacity", "_driver", "_shared", "_verdicts")
@@ -62,7 +67,7 @@ class DeviceFacts:
         capacity: Mapping[str, DeviceCapacity],
         allow_multiple_allocations: bool = False,
     ) -> None:
-        """driver: is the domain of names without one. attributes, capacity: by name, as in the API."""
+        """driver: domain of the names that have none. attributes, capacity: by name, as in the API."""
         self._driver = driver
         self._attributes = attributes
         self._capacity = capacity
@@ -76,7 +81,7 @@ class Selector:
     __slots__ = ("_expression", "text")
 
     def __init__(self, text: str, expression: Any) -> None:
-        """text: as written. expression: of the library."""
+        """text: as written. expression: compiled by the library."""
         self.text = text
         self._expression = expression
 
@@ -100,7 +105,7 @@ def compile_selector(text: str) -> Selector:
 
 @cached(4096)
 def _compiled(text: str) -> Selector | SelectorError | UnsupportedSelector:
-    """Returns a compiled expression, or why there is none."""
+    """Returns a compiled expression, or the error that prevents compilation."""
     try:
         return Selector(text, _library().compile(text))
     except (SelectorError, UnsupportedSelector) as fault:
@@ -124,13 +129,13 @@ extensions:
 - {name: bindings}
 - {name: sets}
 """
-"""What of the library is on, as in Kubernetes 1.37."""
+"""The features of the library that are enabled, as in Kubernetes 1.37."""
 _LISTS = "- {name: lists}"
 """Functions of lists, for evaluation only: `DECLARATIONS` and `DECLARATIONS_OF_LISTS` have stricter types."""
 
 
 class _Library:
-    """Two environments of the library: one checks types, the other evaluates. There the device is a map."""
+    """Two environments of the library: one checks types, the other evaluates. In the second one the device is a map."""
 
     def __init__(self) -> None:
         from cel_expr_python import cel
@@ -205,7 +210,7 @@ class _Library:
             raise UnsupportedSelector(TOO_DEEP) from None
 
     def _compile(self, text: str) -> Any:
-        """Implements `compile` for a text of valid length. Raises `TreeTooDeep` too."""
+        """Implements `compile` for a text of valid length. Also raises `TreeTooDeep`."""
         try:
             parsed = self._check.compile(text, disable_check=True).serialize()
             if (refused := self._refusal(parsed)) is not None:
@@ -260,7 +265,10 @@ class _Library:
         return f"CEL result of type {_kind_text(kind.name())} could not be converted to bool"
 
     def _prepared(self, facts: DeviceFacts) -> Any:
-        """Returns a device as the library reads it. Only the last one is kept, because it takes about 10 KB."""
+        """Returns a device in the form that the library reads.
+
+        Only the last one is cached, because it takes about 10 KB.
+        """
         device, activation = self._last
         if device is not facts:
             activation = self._run.Activation({"device": self._device(facts)})
@@ -268,7 +276,7 @@ class _Library:
         return activation
 
     def _device(self, facts: DeviceFacts) -> dict[str, Any]:
-        """Returns a device as the library reads it. Raises `ValueError`."""
+        """Returns a device in the form that the library reads. Raises `ValueError`."""
         attributes: dict[str, dict[str, Any]] = {}
         capacity: dict[str, dict[str, Any]] = {}
         for name, one in facts._attributes.items():
@@ -307,7 +315,7 @@ def _split(name: str, driver: str) -> tuple[str, str]:
 
 
 def _located(text: str, offset: int, fault: str) -> SelectorError:
-    """Returns the error of a fault at a place in the text, as the library words its own."""
+    """Returns the error of a fault at a position of the text, in the form of the library's errors."""
     before = text[:offset].split("\n")
     line, column = len(before), len(before[-1])
     shown = f" | {text.split(chr(10))[line - 1]}\n | {'.' * column}^"

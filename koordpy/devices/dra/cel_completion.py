@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completes the checked tree of a device selector, so that its evaluation needs little Python (dra.md 3).
+"""Completes the checked tree of a device selector, so that its evaluation rarely calls Python (docs/rules/dra.md 3).
 
-Four changes, on messages of `cel_syntax.py`:
+Four changes are made, on messages of `cel_syntax.py`:
 
 - An index on `device.attributes` or `device.capacity` returns an empty map for an unknown domain.
-- Comparisons of quantities and versions become comparisons of their keys (`cel_values.py`), and `quantity` and
-  `semver` of a constant become constants.
-- Functions of lists that the library lacks become loops, from the templates of `cel_templates.py`. They must not be
-  Python functions, because the binding cannot pass every value to Python: an optional value crashes the process.
-- A few functions of texts get the results that they have in Kubernetes, from templates too.
+- Comparisons of quantities and versions become comparisons of their keys (`cel_values.py`). `quantity` and `semver` of
+  a constant become constants.
+- List functions that the library lacks become loops, from the templates of `cel_templates.py`. They must not be Python
+  functions, because the library cannot pass every value to Python: an optional value crashes the process.
+- Some functions of strings return the results of Kubernetes instead of those of the library, also by templates.
 
-Two faults are found here because the library does not look for them: literals of mixed types, and constants that
-cannot be converted.
+Two faults are found here because the library does not detect them: literals of mixed types, and constants that cannot
+be converted.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,11 +37,11 @@ from koordpy.devices.dra.cel_values import parse_cel_quantity, parse_cel_version
 _OF_CONSTANTS = frozenset((*CONVERSIONS, "dyn", "type"))
 """Functions that Kubernetes evaluates for constants when it compiles."""
 CAPACITY_VARIABLE = "device.capacity"
-"""A variable to the type checker, because a field of a message cannot be a map of maps. It is a field otherwise."""
+"""The type checker sees this field as a variable, because a field of a message cannot be a map of maps."""
 _COMPARE = {"isGreaterThan": "_>_", "isLessThan": "_<_"}
 _ORDERS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
 _OF_LIST = "list_"
-"""Start of the overloads of lists, where strings have functions of the same name."""
+"""Prefix of the overloads for lists, if strings have functions of the same name."""
 
 
 class Completion:
@@ -56,7 +56,7 @@ class Completion:
         self._templates = Templates(loops, {call: tree(text) for call, text in BODIES.items()})
 
     def complete(self, checked: bytes) -> "CompleteTree":
-        """Returns the tree as it is to be evaluated. Raises `TreeTooDeep` and `TreeFault`."""
+        """Returns the tree in the form for evaluation. Raises `TreeTooDeep` and `TreeFault`."""
         wrapper, root = read_tree(checked, "Checked")
         work = _Work(root, self._templates)
         work.visit(root.expr)
@@ -82,13 +82,13 @@ class CompleteTree(NamedTuple):
     reads_device: bool
     """True if the device is read at all."""
     constants: list[bytes]
-    """Parts that are conversions of constants: an error in one is a fault of the expression."""
+    """Subtrees that convert constants: an error in the evaluation of one is a fault of the expression."""
     patterns: list[tuple[int, bytes]]
-    """(place, test) of each constant regular expression: an error of the test is a fault of the expression."""
+    """(position, test) of each constant regular expression: an error of the test is a fault of the expression."""
 
 
 class _Work:
-    """One tree in work. Children are changed before their parents, and a changed node keeps its id and type."""
+    """Completes one tree. Children are changed before their parents, and a changed node keeps its id and type."""
 
     def __init__(self, root: Tree, templates: Templates) -> None:
         self._types = {one.key: one.value for one in root.type_map}
@@ -99,14 +99,14 @@ class _Work:
         self._templates = templates
         self._next = max([1, *(one.key for one in root.source_info.positions), *self._types]) + 1
         self._origin: dict[int, str] = {}
-        """Node -> `attributes` or `capacity`, for values below this field of the device."""
+        """Node id -> `attributes` or `capacity`, for values below this field of the device."""
         self._places = {one.key: one.value for one in root.source_info.positions}
         self.reads_device = False
         self.faults: list[TreeFault] = []
         self.conversions: list[Tree] = []
         self.patterns: list[tuple[int, Tree]] = []
         self._constants: set[int] = set()
-        """Nodes that are constants, or conversions of them."""
+        """Ids of nodes that are constants, or conversions of constants."""
 
     def visit(self, tree: Tree) -> None:
         """Completes a node and all below it."""
@@ -136,16 +136,16 @@ class _Work:
     def _run_to_the_end(self, loop: Tree) -> None:
         """Makes a loop visit all items, with the same result.
 
-        After a loop that ends early, the library gives a later `cel.bind` the last item as its value.
+        Otherwise, after a loop that ends early, the library gives the last item to a later `cel.bind` as its value.
         """
-        if loop.loop_condition.const_expr.WhichOneof("kind") is None:  # that of cel.bind is false
+        if loop.loop_condition.const_expr.WhichOneof("kind") is None:  # the condition of cel.bind is false
             loop.loop_condition.CopyFrom(self._constant(True))
 
     def _check_types(self, items: list[Tree]) -> None:
-        """Finds the first item of a literal that has another type than the first one."""
+        """Raises a fault for the first item of a literal that has another type than the first item."""
         kinds = [self._types[one.id] for one in items if one.id in self._types]
         if len(kinds) != len(items):
-            return  # made here
+            return  # a node that this class has created
         for item, kind in zip(items, kinds, strict=True):
             if kind != kinds[0]:
                 text = f"expected type '{type_text(kinds[0])}' but found '{type_text(kind)}'"
@@ -206,7 +206,7 @@ class _Work:
             self._replace(tree)
 
     def _replace(self, tree: Tree) -> None:
-        """Replaces a function by its template, if it has one for the types of its values."""
+        """Replaces a function by its template, if there is a template for the types of its arguments."""
         call = tree.call_expr
         name, args = call.function, list(call.args)
         if call.HasField("target"):
@@ -233,7 +233,7 @@ class _Work:
         self._put(tree, made)
 
     def _names(self) -> Mapping[str, str]:
-        """Returns a new name for each variable of the templates."""
+        """Returns variable of the templates -> a new name."""
         return {one: f"@{one}{self._next}" for one in "retxo"}
 
     def _type_of(self, tree: Tree) -> str:
@@ -261,7 +261,10 @@ class _Work:
         return found
 
     def _constant_value(self, tree: Tree) -> None:
-        """Makes `quantity("80Gi")` and `semver("1.2.3")` constants; a text that is none stays, for the error."""
+        """Makes `quantity("80Gi")` and `semver("1.2.3")` constants.
+
+        An invalid text stays, so that its evaluation fails.
+        """
         args = tree.call_expr.args
         values = [one.const_expr for one in args]
         if not all(one.WhichOneof("kind") == "const_expr" for one in args):
@@ -287,7 +290,7 @@ class _Work:
         entry.value.CopyFrom(value)
 
     def _keys(self, tree: Tree) -> tuple[Tree, Tree] | None:
-        """Returns the keys of both sides of a comparison; None if their type is known only at evaluation."""
+        """Returns the keys of both sides of a comparison; None if their types are known only at evaluation."""
         overloads = self._overloads.get(tree.id, ())
         sides = (tree.call_expr.target, tree.call_expr.args[0])
         kinds = {one.partition("_")[0] for one in overloads}

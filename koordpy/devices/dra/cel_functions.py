@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of device selectors that koordpy adds to the CEL library (dra.md 3), as tables without the library.
 
-`DECLARATIONS` is what the type checker knows. `IMPLEMENTATIONS` is what runs in Python: it takes and returns text,
-numbers, booleans and the messages of `Values` only, because the binding cannot convert other values safely. Functions
-of lists have no entry there: `cel_syntax.py` makes them loops of the library.
+`DECLARATIONS` are for the type checker. `IMPLEMENTATIONS` run in Python: they take and return only text, numbers,
+booleans and the messages of `Values`, because the library cannot pass other values to Python safely. List functions
+have no entry there: `cel_completion.py` makes them loops of the library.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -95,11 +95,11 @@ functions:
 - name: reverse
   overloads: [{id: list_reverse, target: *list, return: *list}]
 """
-"""Functions of lists of any type, in the library's format: only it has parameters of types."""
+"""Functions of lists of any type, in the library's format, because only that format has type parameters."""
 
 
 class Values:
-    """Makes and reads the messages of quantities and versions. Must not be used for other values."""
+    """Creates and reads the messages of quantities and versions. Must not be used for other values."""
 
     def __init__(self, quantity: Callable[..., Any], version: Callable[..., Any]) -> None:
         """quantity, version: classes of the messages `kubernetes.Quantity` and `kubernetes.Semver`."""
@@ -109,8 +109,8 @@ class Values:
     def of_quantity(self, value: CelQuantity) -> Any:
         """Returns the message of a quantity.
 
-        Messages are equal if their fields are. Whether a quantity is a plain integer must not count, so it is the sign
-        of a zero: 0.0 and -0.0 are equal.
+        Two messages are equal if their fields are equal. Whether a quantity is a plain integer must not matter for
+        equality, so this is stored as the sign of a zero: 0.0 and -0.0 are equal.
         """
         return self._quantity(**{QUANTITY_KEY: value.key, PLAIN: 0.0 if value.is_plain else -0.0})
 
@@ -132,7 +132,7 @@ class Values:
 
 
 class Implementation(NamedTuple):
-    """What evaluates one overload. Messages of either type count as one type here."""
+    """The Python function of one overload. Both types of messages count as one type here."""
 
     function: str
     id: str
@@ -172,11 +172,11 @@ def implementations(values: Values) -> list[Implementation]:
     def subtract(a: Any, b: Any) -> Any:
         from_ = amount(a)
         if isinstance(b, int) and b == -(2**63) and from_.nanos >= 0 and from_.nanos % NANO == 0:
-            return values.of_quantity(from_.plus(amount(b)))  # Kubernetes negates 64-bit numbers: -2^63 stays
+            return values.of_quantity(from_.plus(amount(b)))  # in the 64 bits of Kubernetes, -(-2^63) is -2^63
         return values.of_quantity(from_.minus(amount(b)))
 
     def number(at: int) -> Callable[[Any], int]:
-        # a part of a version may have 64 bits, a number of CEL has 63 and a sign
+        # a part of a version may need 64 bits; an integer of CEL has only 63 bits and a sign
         def read(a: Any) -> int:
             found = numbers_of_version(values.version_key(a))[at]
             return found if found in INT64 else found - 2**64

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protobuf messages that the CEL library evaluates for device selectors (dra.md 3).
 
-The device is declared as a message, so that a field that it lacks is a compile error, as in Kubernetes. Quantities and
-versions are messages with a key as their only field that counts (`cel_values.py`).
+The device is declared as a message, so that reading an unknown field is a compile error, as in Kubernetes. Quantities
+and versions are messages that are compared by one field, their key (`cel_values.py`).
 """
 
 from typing import Any
@@ -45,9 +45,9 @@ def message_pool() -> Any:
 
 
 def safe_text(text: str) -> Any:
-    """Returns a text as the binding can take it.
+    """Returns a text in a form that can be passed to the library safely.
 
-    The binding cuts a text at a NUL character, but not a wrapped one, and crashes on a lone surrogate.
+    The library cuts a plain text at a NUL character, but not a wrapped text. It crashes on a lone surrogate.
     """
     if not text.isascii():
         text = text.encode(errors="replace").decode()

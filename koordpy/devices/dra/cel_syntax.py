@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The syntax tree of a device selector as protobuf messages, and what is refused in it by name (dra.md 3).
+"""The syntax tree of a device selector as protobuf messages, and the names of unsupported features (dra.md 3).
 
-The library gives and takes a tree as a message of the package `cel.expr`, serialized. This module declares the part of
-its schema that koordpy reads; other fields are kept. It does not import the CEL library.
+The library returns and accepts a tree as a serialized message of the package `cel.expr`. This module declares the part
+of its schema that koordpy reads; other fields are kept. It does not import the CEL library.
 """
 
 from collections.abc import Iterator, Mapping
@@ -195,9 +195,9 @@ def asks_for_field(parsed: bytes, field: str) -> bool:
 
 
 def first_refusal(parsed: bytes) -> str | None:
-    """Returns what a parsed, unchecked expression uses that is not served, the first in the text; None if all is.
+    """Returns the first unsupported feature in the text of a parsed, unchecked expression; None if all are supported.
 
-    The text follows `unsupported: `. Raises `TreeTooDeep`.
+    The returned text follows `unsupported: `. Raises `TreeTooDeep`.
     """
     _, root = read_tree(parsed, "Parsed")
     positions = {one.key: one.value for one in root.source_info.positions}
@@ -208,7 +208,7 @@ def first_refusal(parsed: bytes) -> str | None:
             found.append((positions.get(tree.id, 0), what))
         if tree.WhichOneof("kind") == "comprehension_expr":
             node = tree.comprehension_expr
-            # cel.bind and optMap are loops over nothing
+            # cel.bind and optMap are loops without items
             inside = loops + (
                 node.iter_range.WhichOneof("kind") != "list_expr" or bool(node.iter_range.list_expr.elements)
             )
@@ -227,7 +227,7 @@ def first_refusal(parsed: bytes) -> str | None:
 
 
 def _refusal(tree: Tree) -> str | None:
-    """Returns what a node uses that is not served."""
+    """Returns the unsupported feature that a node uses; None if there is none."""
     kind = tree.WhichOneof("kind")
     if kind == "const_expr" and tree.const_expr.WhichOneof("kind") == "bytes_value":
         return "CEL bytes literals"

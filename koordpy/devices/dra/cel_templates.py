@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of device selectors that the CEL library lacks, or that differ there from Kubernetes, as texts in CEL.
+"""Templates, as CEL texts, of functions that the CEL library lacks, or that differ from Kubernetes there.
 
-`t` is the value before the dot, `x` and `o` are the arguments. Each is evaluated once, and must be used whatever the
-others are, because a variable hides its error. `fail(TEXT)` is an error.
+`t` is the value before the dot, `x` and `o` are the arguments. A variable hides the error of its value until it is
+used. So a template must use each argument, whatever the values of the others are; each is evaluated once. `fail(TEXT)`
+is an error.
 """
 
 from collections.abc import Mapping
 
 _COMPARABLE = "(type(r[0]) == type(e) || type(r[0]) in [int, uint, double] && type(e) in [int, uint, double])"
-"""Whether an item can be compared with the one before. Kubernetes ignores one that cannot."""
+"""True if an item can be compared with the previous one. Kubernetes ignores an item that cannot."""
 _FIRST = '!(type(e) in [int, uint, double, bool, string]) ? fail("no such overload") : size(r) == 0'
 _EMPTY = 'size(r) == 0 ? fail("{} called on empty list") : r[0]'
 _SUM = 'size(r) == 0 ? {} : type(r[0]) in [int, uint, double] ? r[0] : fail("no such overload")'
@@ -23,11 +24,15 @@ LOOPS: Mapping[str, tuple[str, str, str]] = {
     "indexOf": ("[0, -1]", "[r[0] + 1, r[1] < 0 && e == x ? r[0] : r[1]]", "r[1] + 0 * size([x])"),
     "lastIndexOf": ("[0, -1]", "[r[0] + 1, e == x ? r[0] : r[1]]", "r[1] + 0 * size([x])"),
 }
-"""Function, or its overload, of a list `t` -> (start, step for each item `e`, result) of a loop with the state `r`."""
+"""Function, or its overload for lists -> (start, step, result) of a loop over the list `t`. The step is for item `e`;
+`r` is the state."""
 
 
 def _converted(to: str, pattern: str) -> str:
-    """Returns a conversion of a text `x`, which must match a pattern. Other types are converted as they are."""
+    """Returns a template that converts a text `x`, which must match a pattern.
+
+    Values of other types are converted as usual.
+    """
     fault = f"type conversion error from 'string' to '{to}'"
     return f"type(x) == string && !x.matches(r'{pattern}') ? fail(\"{fault}\") : {to}(x)"
 
@@ -48,11 +53,11 @@ BODIES: Mapping[tuple[str, int], str] = {
     ("string", 1): "type(x) != double || x - x == 0.0 ? string(x) : x > 0.0 ? '+Inf' : x < 0.0 ? '-Inf' : 'NaN'",
     ("_[?_]", 2): "type(t) in [list, map] ? t[?x] : optional.none()",
     ("_?._", 2): "type(t) == map ? t[?x] : optional.none()",
-    # of a value of unknown type: whether it is a list, or may have the field
+    # for a value of unknown type: whether it is a list, or may have the field
     ("indexOf", 2): "type(t) == list",
     ("lastIndexOf", 2): "type(t) == list",
     ("has", 1): "type(t) == map",
 }
-"""(function or operator, number of values with the one before the dot) -> what replaces a call."""
+"""(function or operator, number of arguments including the value before the dot) -> template that replaces the call."""
 CONVERSIONS = {"int": "string", "uint": "string", "double": "string", "bool": "string", "string": "double"}
-"""Conversion in `BODIES` -> the one type of its argument for which the library differs."""
+"""Conversion in `BODIES` -> the only argument type for which the library differs from Kubernetes."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantities and versions as device selectors compare them (dra.md 3), without the CEL library.
 
-A quantity is an exact whole number of 10^-9 units, a version is a semantic version 2.0.0. Each has a key, a text that
-orders as the value does: `<`, `==` and `in` of CEL then need no Python. Parsing and its faults are those of
+A quantity is an exact integer in units of 10^-9, a version is a semantic version 2.0.0. Each has a key, a text with the
+same order as the values, so that `<`, `==` and `in` of CEL need no Python. Parsing and its errors are those of
 `resource.Quantity` and of the Go package blang/semver, which Kubernetes uses for selectors.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 NANO = 10**9
 """Parts of one unit: no quantity has a smaller fraction."""
 MAX_EXPONENT = 400
-"""Larger decimal exponents are reduced to this, because exact arithmetic with them would take long."""
+"""Larger decimal exponents are reduced to this, because exact arithmetic with them would take too long."""
 MAX_DIGITS = 4000
-"""Maximum number of digits of a quantity: Python converts no longer text to a number."""
+"""Maximum number of digits of a quantity. Python refuses to convert longer texts to integers."""
 INT64 = range(-(2**63), 2**63)
 
 _QUANTITY = re.compile(r"[+-]?([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
@@ -32,8 +32,8 @@ class CelQuantity:
     nanos: int
     """Value times 10^9."""
     is_plain: bool
-    """True if `asInteger` can return the value. False for some whole values too, such as `1000m` and `1Pi`: Kubernetes
-    stores them as decimals."""
+    """True if `asInteger` can return the value. Also False for some integers, such as `1000m` and `1Pi`, which
+    Kubernetes stores as decimals."""
 
     @property
     def key(self) -> str:

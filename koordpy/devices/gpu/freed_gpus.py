@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Free GPUs of nodes with a Device, as one more column of the victim problem: GPUs that are free or that a victim
-frees.
+"""The column of the victim problem for GPUs: [nodes] GPUs that are free, or that a victim would free.
 
-The column is needed because a Device may show fewer GPUs than its node states, and pods may use sick GPUs, which stay
-unusable after an eviction. The column is never below the number that is really free after evictions, and nearly always
-equal to it. Which GPUs they are and how they are linked is checked by the dry run of a choice. Source: gpu-topology.md
-2.
+The column is needed for two reasons: a Device may show fewer GPUs than its node states, and pods may use sick GPUs,
+which stay unusable after an eviction. The column is never below the number that is free after evictions, and nearly
+always equal to it. The dry run of a choice of victims checks which GPUs are free and how they are linked. Source:
+docs/rules/gpu-topology.md 2.
 """
 
 from collections.abc import Mapping, Sequence

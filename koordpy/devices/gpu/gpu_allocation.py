@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocates GPUs to the pods of a plan, and builds the annotations of their Bindings (gpu-topology.md 4, 5 and 7).
 
-On each node the pods of one GPU group or gang get their GPUs together. Nodes with GPUs known by number only are left
-out: the device plugin of such a node picks the GPUs.
+On each node, the pods of one GPU group or gang get their GPUs together. Nodes on which GPUs are known by number only
+are left out, because their device plugin chooses the GPUs.
 """
 
 import json
@@ -52,8 +52,10 @@ class _Chosen:
 
 
 def choice_sets(pods: Sequence[PodInfo]) -> list[list[PodInfo]]:
-    """Returns sets of pods of a plan on one node for which GPUs are chosen together: a GPU group, a gang, or a single
-    pod."""
+    """Returns the sets of pods of a plan on one node for which GPUs are chosen together.
+
+    A set is a GPU group, a gang, or a single pod.
+    """
     ordered = sorted(pods, key=attrgetter("order"))
     return [[ordered[i] for i in chosen] for chosen in choice_sets_at(ordered)]
 
@@ -134,8 +136,11 @@ _ANYWHERE = PodZones(0)
 
 
 def _parts(want: GpuWant, zones: PodZones) -> list[GpuWant]:
-    """Returns what is chosen for one pod inside its zones: the pod as a whole, or each container if they are aligned to
-    different zones. GPUs of no container belong to an init container."""
+    """Returns the requests for which GPUs of one pod are chosen inside its zones.
+
+    It is one request for the whole pod, or one for each container if the containers are aligned to different zones.
+    GPUs of no container belong to an init container.
+    """
     if not zones.containers:
         return [replace(want, within=zones.mask)]
     sizes = zip(want.containers, zones.containers, strict=True)

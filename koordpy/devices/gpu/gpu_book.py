@@ -67,7 +67,7 @@ class GpuBook(FamilyBook):
         self._facts: tuple[Comparison, tuple[tuple[str, str], ...]] | None = None
         """Comparison and warnings of the last view; None before the first."""
 
-    # -- in -----------------------------------------------------------------------------------------------------------
+    # -- changes of the book ------------------------------------------------------------------------------------------
 
     def put(self, device: Device) -> None:
         """Adds or updates a Device. A change of its status alone, other than its delivery condition, keeps the
@@ -231,7 +231,7 @@ class GpuBook(FamilyBook):
         """Returns pod key -> minors of its GPUs, of the pods on a node (name) with known GPUs."""
         return {key: one.minors for key, one in self._holders.get(name, {}).items() if one.minors}
 
-    # -- out ----------------------------------------------------------------------------------------------------------
+    # -- the view -----------------------------------------------------------------------------------------------------
 
     def view(self) -> GpuView:
         """Returns the current view; only nodes that changed since the last view are rebuilt."""

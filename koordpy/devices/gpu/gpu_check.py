@@ -2,9 +2,8 @@
 """An independent check of the GPUs that a plan allocates by name.
 
 It runs before a plan is carried out. GPUs must be free, healthy, as many as requested, and linked and listed as
-requested. The GPUs of containers must be consistent while the containers of a pod start and end. The check reads
-decoded Devices and the draft, and must not share algorithms with the choice of GPUs, because it is there to find its
-errors.
+requested. Containers that run at the same time must not share a GPU. The check reads decoded Devices and the draft. It
+must not share algorithms with the choice of GPUs, because it must find errors of that choice.
 """
 
 import json
@@ -122,9 +121,10 @@ def takes_promised(
 
 
 def _unmet_wishes(pod: PodInfo, allocated: Sequence[int], node: str, draft: Draft) -> list[str]:
-    """Returns which requirements of a pod its GPUs (minors) do not meet: minimum bandwidth, listed set, delivery.
+    """Returns a sentence for each requirement of a pod that its GPUs (minors) violate: minimum bandwidth, listed set,
+    delivery.
 
-    Sources: gpu-topology.md 6, 8 and 10.
+    Sources: docs/rules/gpu-topology.md 6, 8 and 10.
     """
     known, notes, faults = gpu_view(draft.snapshot).nodes.get(node), pod.pod.metadata.annotations, list[str]()
     assert pod.ask(GPUS) is not None

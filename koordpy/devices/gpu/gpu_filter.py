@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPUDevices: the filter of nodes by free devices, minimum bandwidth, partitions and delivery.
 
-NodeResourcesFit compares the GPUs that a node states as a resource. This filter compares the GPUs that the node's
-Device shows: they are free and healthy, and their links and partition table meet the annotations of the pod. It also
-checks that the node can deliver the chosen GPUs to containers. Sources: kube-parity.md 1, row 14; gpu-topology.md 2, 6,
-8 and 10.
+NodeResourcesFit compares the GPUs that a node states as a resource. This filter compares the GPUs of the node's Device:
+they must be free and healthy, and their links and partition table must satisfy the annotations of the pod. It also
+checks that the node can deliver the chosen GPUs to containers. Sources: docs/rules/kube-parity.md 1, row 14;
+gpu-topology.md 2, 6, 8 and 10.
 """
 
 from collections.abc import Mapping

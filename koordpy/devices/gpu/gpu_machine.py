@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs of a node, read from its Device: health, links, NUMA nodes, partitions and delivery; and GPU requests of
-pods.
+"""The GPUs of a node as read from its Device (`Machine`), and the GPU requests of pods (`GpuAsk`).
 
-A Device is the object in which the agent of a node reports its GPUs. `Machine` is the Device in the form that the
-choice of GPUs reads. A GPU is known by its position in the order of minors (numbers of the driver), and a set of GPUs
-is a mask of these positions. Machines with equal links share a `Pattern`, by which choices are cached. Source:
-gpu-topology.md 1, 3 and 8.
+A Device is the object in which the agent of a node reports its GPUs: health, links, NUMA nodes, partitions and
+delivery. `Machine` is the Device in the form that the choice of GPUs reads. A GPU is known by its position in the order
+of minors (numbers of the driver), and a set of GPUs is a mask of these positions. Machines with equal links share a
+`Pattern`, by which choices are cached. Source: docs/rules/gpu-topology.md 1, 3 and 8.
 """
 
 from collections.abc import Collection, Mapping, Sequence

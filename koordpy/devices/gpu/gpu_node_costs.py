@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Costs of nodes for a unit with GPUs, by the number of its pods on each node (gpu-topology.md 5 (b) to (e)).
 
-Placements are compared by the sorted list of the nodes' slowest pairs of GPUs, the slowest first. With an equal number
-of nodes this equals comparing how many nodes have their slowest pair in the lowest link class, then in the next class,
-and so on. So the cost of a placement is a sum of one vector for each node. The vector has a number for each class of
-(c), the free GPUs that remain (d), and a number for each class of (e). Letters are the steps of gpu-topology.md 5.
+Placements are compared by the slowest pair of GPUs on each node, sorted with the slowest first. With an equal number of
+nodes, this equals comparing how many nodes have their slowest pair in the lowest link class, then in the next class,
+and so on. So the cost of a placement is the sum of one vector for each node. The vector has, with the letters of the
+steps in gpu-topology.md 5: a number for each link class of the slowest pair on the node (c), the free GPUs that remain
+(d), and a number for each link class of the slowest pair of each pod (e).
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs of every node on a draft: free GPUs, GPUs of pods, and how well a node's GPUs suit pods.
+"""The GPUs of every node on a draft: free GPUs, GPUs of pods, and the links that pods would get on a node.
 
-The state of a node is computed on first use, and again after the draft has changed the node. Source: gpu-topology.md 2,
-3 and 5.
+The state of a node is computed on first use, and again after the draft has changed the node. Source:
+docs/rules/gpu-topology.md 2, 3 and 5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -264,7 +264,7 @@ class GpuNodes:
             out = cards if out is None else np.minimum(out, cards)
         return out
 
-    # -- worth --------------------------------------------------------------------------------------------------------
+    # -- links that pods would get ------------------------------------------------------------------------------------
 
     def pod_zones(self, node: int, pods: Sequence[PodInfo]) -> Sequence[PodZones] | None:
         """Returns the GPUs that the kubelet may give to each pod of a plan on a node; None without limits by zones.

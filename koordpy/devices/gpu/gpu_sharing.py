@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes on which `nvidia.com/gpu` counts MIG instances or shares of GPUs, detected by labels of NVIDIA's feature
-discovery.
+"""Detects nodes on which `nvidia.com/gpu` counts MIG instances or shares of GPUs, by labels of NVIDIA's GPU discovery.
 
-On such a node NVIDIA's device plugin picks the device, so the scheduler knows no GPU by name and schedules by number
-(gpu-topology.md 2).
+On such a node NVIDIA's device plugin chooses the device, so the scheduler knows no GPU by name and schedules by number
+(docs/rules/gpu-topology.md 2).
 """
 
 from collections.abc import Mapping

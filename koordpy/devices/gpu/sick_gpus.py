@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Correction of a node's allocatable for sick (unhealthy) GPUs that pods still use (gpu-topology.md 2).
 
-A kubelet removes a sick GPU from the node's allocatable and still counts the pod that uses the GPU. So `allocatable -
-requested` subtracts the GPU twice, although the kubelet would admit one pod more. Its admission first books healthy
-devices for the pod, and then takes allocatable to be no less than the booked devices. The correction makes the
-scheduler count as the admission does.
+A kubelet removes a sick GPU from the node's allocatable, and still counts the pod that uses the GPU. So `allocatable -
+requested` subtracts the GPU twice. The kubelet itself would admit one more pod: it first assigns healthy devices to the
+pod, and then counts allocatable as at least the number of assigned devices. With the correction the scheduler counts as
+the kubelet does.
 """
 
 from collections.abc import Collection
@@ -29,9 +29,9 @@ class SickGpus(Amendment):
     def amended(self, stated: Amounts) -> Amounts:
         """Returns the amounts with the sick GPUs that pods use, as far as the node's amount lacks them.
 
-        A missing GPU is first taken for a sick GPU that no pod uses, so that nothing changes while the kubelet does not
-        yet know of a sick GPU. Unchanged if the node has several GPU resources, or one in hundredths, because koordpy's
-        device plugin offers neither.
+        A GPU that is missing in the amounts is first assumed to be a sick GPU that no pod uses. So nothing changes as
+        long as the kubelet does not know of a sick GPU. The amounts are returned unchanged if the node has several GPU
+        resources, or one in hundredths, because koordpy's device plugin offers neither.
         """
         names = [name for name in self.resources if stated.get(name, 0) > 0]
         if len(names) != 1 or names[0] in keys.HUNDREDTHS:

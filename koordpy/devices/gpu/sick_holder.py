@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages about a sick GPU that a pod still uses, and that therefore blocks a healthy GPU (gpu-topology.md 2).
+"""Messages about a sick GPU that a pod still uses, so that a waiting pod cannot get a healthy GPU (gpu-topology.md 2).
 
-Sick means unhealthy by the Device. The kubelet takes a sick GPU out of the node's allocatable but still counts the pod
-that uses it. So the scheduler sees one GPU fewer than the node has, until the pod is gone.
+Sick means unhealthy by the Device. The kubelet removes a sick GPU from the node's allocatable, and still counts the pod
+that uses it. So the scheduler sees one GPU fewer than the node has, until that pod is gone.
 """
 
 from koordpy.devices.family_round import FamilyRound, Obstruction
@@ -24,11 +24,12 @@ def _obstruction_of(pod: str, holds: str) -> Obstruction:
 
 
 def sick_holder(pod: PodInfo, now: FamilyRound) -> Obstruction | None:
-    """Returns a pod that uses a sick GPU and so keeps a waiting pod from healthy GPUs; None if none is found.
+    """Returns a pod that uses a sick GPU and so prevents a waiting pod from getting healthy GPUs; None if none is
+    found.
 
-    Only nodes with enough free healthy GPUs are tried, at most `SICK_GPU_NODES_TRIED` of them, with all filters on the
-    draft without the pod that uses the sick GPU. Nodes with koordpy's device plugin are left out, because their
-    allocatable is corrected (`sick_gpus`).
+    Only nodes with enough free healthy GPUs are tried, at most `SICK_GPU_NODES_TRIED`. A node is tried with all
+    filters, on the draft without the pod that uses the sick GPU. Nodes with koordpy's device plugin are left out,
+    because their allocatable is corrected (`sick_gpus`).
     """
     if pod.ask(GPUS) is None:
         return None

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NUMA zones mean for the choice of GPUs: the GPUs that the kubelet may give to a pod, and costs of nodes.
+"""The interface by which NUMA zones limit the choice of GPUs: the GPUs that the kubelet may give to a pod, and node
+costs.
 
 The kubelet chooses the zones of a pod before its device plugin chooses GPUs. So GPUs are chosen inside these zones
-(numa.md 6), and nodes on which pods need few zones, and leave whole zones whole, are better. This module only
-declares the interface; the view of the family of NUMA zones implements `ZoneSource`.
+(docs/rules/numa.md 6). Nodes are better if pods need few zones there, and if zones without pods stay so. This module
+only declares the interface; the view of the family of NUMA zones implements `ZoneSource`.
 """
 
 from collections.abc import Hashable, Sequence
@@ -59,8 +60,10 @@ class ZoneLimits(Protocol):
         """Returns the GPUs that each pod may get; None if zones limit no pod there."""
 
     def cost(self, node: int, pods: Sequence[PodInfo]) -> tuple[int, ...]:
-        """Returns the cost of the zones that pods take; the sum over nodes is compared from left to right, lower is
-        better."""
+        """Returns the cost of the zones that pods take.
+
+        Sums over nodes are compared from left to right; lower is better.
+        """
 
 
 class ZoneSource(Protocol):
@@ -71,6 +74,6 @@ class ZoneSource(Protocol):
 
 
 def zone_limits_of(inputs: FilterInputs) -> ZoneLimits | None:
-    """Returns what zones mean for GPUs on a draft; None in a cluster without NUMA data."""
+    """Returns the zones on a draft, as the choice of GPUs reads them; None in a cluster without NUMA data."""
     source: ZoneSource | None = inputs.snapshot.families.get(ZONES)  # type: ignore[assignment]
     return source.zone_limits(inputs) if source is not None else None

@@ -77,9 +77,9 @@ def _parts(count: int, total: int, size: int) -> NDArray[np.uint16]:
 def parts(count: int, masks: Masks, size: int) -> Iterator[Masks]:
     """Yields [ways, sets] the parts of a size that contain the lowest GPU of each set, some ways at once.
 
-    Only parts with the lowest GPU are needed, because a division without order can always list that part first. masks:
-    sets of one size, ascending as numbers. Ways are yielded in slices, because one large array costs more in memory
-    allocation than in work.
+    Only parts with the lowest GPU are needed, because the parts of a division have no order, so that part can always be
+    listed first. masks: sets of one size, ascending as numbers. Ways are yielded in slices, because allocating one
+    large array takes longer than the computation.
     """
     total = int(masks[0]).bit_count()
     known = masks_of_size(count, total)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimal division of a set of devices into parts of given sizes: dynamic programming over subsets (bit masks).
 
-Parts have kinds; a kind is a size of part, such as the pods with equal requests. Canonical form: each step assigns the
-part that contains the lowest remaining GPU, so that no division is met twice. A state is the number of parts of each
-kind that are still to be assigned; results are memoised by state and remaining subset.
+Parts have kinds; all parts of a kind have the same size, for example the pods with equal requests. Each step assigns
+the part that contains the lowest remaining GPU, so that each division is found only once. A state is the number of
+parts of each kind that are not assigned yet; results are cached by state and remaining subset.
 
-Costs are lexicographic: pass k keeps, for every subset, the parts that attain the minimum of costs 1 to k. The cost of
-a division is a sum over its parts, so the minimum of a subset follows from the minimums of smaller subsets. Arrays hold
+Costs are lexicographic. Pass k keeps, for every subset, the parts that reach the minimum of costs 1 to k. The cost of a
+division is a sum over its parts, so the minimum of a subset follows from the minimums of smaller subsets. Arrays hold
 all subsets at once.
 """
 
@@ -33,7 +33,7 @@ _MAX_TOTAL = 1 << 58
 
 @dataclass(slots=True)
 class _Ways:
-    """Parts of one kind that may be assigned first in a state."""
+    """Parts of one kind that may be assigned next in a state."""
 
     kind: int
     """Kind of the part."""
@@ -47,7 +47,10 @@ class _Ways:
 
 
 class Partitioner:
-    """All ways to divide each of some sets of one size completely into parts. Charges narrow the ways and the sets."""
+    """All ways to divide each of some sets of one size completely into parts.
+
+    Applying costs narrows the ways and the sets.
+    """
 
     def __init__(self, count: int, us: Masks, sizes: Sequence[int], numbers: Sequence[int]) -> None:
         """count: devices of the machine. us: masks of the sets, ascending. sizes: devices of a part of each kind.

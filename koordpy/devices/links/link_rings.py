@@ -2,9 +2,9 @@
 """The best ring through each of many sets of GPUs at once (gpu-topology.md 4, rule 3).
 
 A ring visits each GPU of a set once, as ring all-reduce does; it is a Hamiltonian cycle. The best ring is the one with
-the fastest slowest hop. For a given speed, dynamic programming over subsets decides whether a ring exists with no
-slower hop. All sets are processed together: each bit of a long integer represents a set, so that one step is an AND and
-an OR for all sets. O(classes x 2^size x size^2) steps.
+the fastest slowest hop. For each link class, dynamic programming over subsets decides if there is a ring without slower
+hops. All sets are processed together: each bit of a long integer represents a set, so one step is an AND and an OR for
+all sets. O(classes x 2^size x size^2) steps.
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ def best_rings(ranks: NDArray[np.int64], masks: Masks, size: int, *, only_best: 
 def _with_ring(near: Sequence[Sequence[int]], size: int) -> int:
     """Returns the sets (bits of an integer) that have a ring of near pairs.
 
-    near[i][j], j < i: the sets in which the i-th and j-th GPU are near. Paths start at the last GPU of a set, because a
-    ring may start anywhere.
+    near[i][j], j < i: the sets in which the i-th and j-th GPU are near. Paths start at the last GPU of a set; no ring
+    is missed by that, because a ring may start at any GPU.
     """
     last = size - 1
     # ways[inner][i]: sets with a path from their last GPU through all of `inner` that ends at their i-th

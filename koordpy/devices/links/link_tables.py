@@ -61,11 +61,11 @@ class Tables:
         return np.full(1 << self.size, -1, dtype=np.int64)
 
     def rings(self, masks: Masks, *, only_best: bool = False) -> NDArray[np.int64]:
-        """Returns [sets] class of the slowest hop of the best ring through each set; `classes` for sets above GPU_RING
-        GPUs.
+        """Returns [sets] class of the slowest hop of the best ring through each set; `classes` for sets of more than
+        GPU_RING GPUs.
 
-        masks: sets of one size. Up to three GPUs form a ring of all pairs. only_best: values of all sets except the
-        best may be too low.
+        masks: sets of one size. For up to three GPUs, the ring is all pairs. only_best: True if only the sets with the
+        best value need exact values; the values of others may be too low.
         """
         size = int(masks[0]).bit_count() if len(masks) else 0
         if size <= 3:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Admission of a pod by the kubelet's Topology Manager, as in Kubernetes 1.35 to 1.37 (numa.md 3).
 
-A pure function: amounts of a pod and of zones go in, the zone sets that the kubelet will use come out. Nothing here
-knows Kubernetes objects, snapshots or drafts, so that the function can be enumerated and compared with the kubelet.
+A pure function: amounts of a pod and of zones go in, the zone sets that the kubelet will use come out. The module knows
+no Kubernetes objects, snapshots or drafts, so that the function can be tested by enumeration and compared with the
+kubelet.
 
-A request is what is aligned together: a container, or the whole pod with scope pod. For each resource the kubelet's
-managers prefer the zone sets of the least size that could hold the amount on an empty node (its width) and that have
-the amount free. A set that all of them prefer aligns the request. Cost: the number of zone sets of one size, which is
-the number of zones for policy single-numa-node.
+A request is the unit of alignment: a container, or with scope pod the whole pod. To align a request means to take all
+its amounts from one zone set. For each resource, the kubelet's managers prefer zone sets that have the amount free and
+have the least size that could hold the amount on an empty node (its width). A request is aligned by a set that all
+managers prefer. The cost is the number of zone sets of one size; for policy single-numa-node that is the number of
+zones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +31,7 @@ class Policy(StrEnum):
 
     @property
     def strictness(self) -> int:
-        """Rank by which the stricter of two policies is known; 0 for none."""
+        """Order of the policies by strictness; 0 for none. Of two policies, the larger number is the stricter one."""
         return _STRICTNESS[self]
 
     @property
@@ -49,7 +51,7 @@ class Scope(StrEnum):
 
 
 class RequestPart(IntEnum):
-    """The part of a pod that a request is of."""
+    """The part of a pod to which a request belongs."""
 
     POD = 0
     INIT = 1
@@ -60,7 +62,7 @@ class RequestPart(IntEnum):
 
 
 class Request(NamedTuple):
-    """Amounts that are aligned together."""
+    """Amounts that are aligned together, from one zone set."""
 
     part: RequestPart
     amounts: tuple[tuple[str, int], ...]
@@ -68,10 +70,10 @@ class Request(NamedTuple):
 
 
 class PodAmounts(NamedTuple):
-    """What a node aligns of a pod."""
+    """The amounts of a pod that a node aligns."""
 
     requests: tuple[Request, ...]
-    """In the order in which the kubelet admits them; requests without an amount are left out."""
+    """Requests in the order in which the kubelet admits them; requests without an amount are left out."""
     held: tuple[tuple[str, int], ...]
     """(resource, amount above 0) that the pod holds while it runs."""
 
@@ -82,19 +84,20 @@ Zoned = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Zones:
-    """The zones of a node, apart from what is free. Hashable: equal nodes share results."""
+    """The zones of a node, without the free amounts. Hashable, so that equal nodes share results."""
 
     numbers: tuple[int, ...]
     """[zones] number of the NUMA node, ascending."""
     sizes: tuple[tuple[str, tuple[int, ...]], ...]
-    """(resource, [zones] amount that decides widths): capacity of cpu and devices, allocatable of memory types."""
+    """((resource, [zones] amount), ...) from which widths are computed: capacity of cpu and devices, allocatable of
+    memory."""
 
 
 class ZoneAdmission(NamedTuple):
-    """Zones that the kubelet uses for an admitted pod."""
+    """The zones that the kubelet uses for an admitted pod."""
 
     taken: Mapping[str, tuple[int, ...]]
-    """Resource -> [zones] amount that the pod holds there."""
+    """Resource -> [zones] amount that the pod holds in each zone."""
     sets: tuple[int, ...]
     """Zone set of each request."""
 
@@ -181,7 +184,8 @@ def widths(amounts: tuple[tuple[str, int], ...], zones: Zones) -> tuple[tuple[st
 
 
 def _fewest_zones(amount: int, sizes: Sequence[int], count: int) -> int:
-    """Returns the fewest zones with sizes that sum to an amount; all zones if they do not suffice."""
+    """Returns the fewest zones of which the sizes add up to an amount; the number of all zones if they are too
+    small."""
     total = 0
     for number, size in enumerate(sorted(sizes, reverse=True), 1):
         total += size
@@ -206,7 +210,7 @@ class _AdmissionState:
         """(zone set, memory type) -> [zones] amount that init containers left to later containers of the same set."""
 
     def _reuse_of(self, resource: str, mask: int) -> Sequence[int]:
-        """Returns [zones] what a container in a zone set may reuse of a resource; empty for nothing."""
+        """Returns [zones] amounts of a resource that a container in a zone set may reuse; empty if there are none."""
         return self._memory.get((mask, resource), ()) if is_memory(resource) else self._reusable.get(resource, ())
 
     def available(self, resource: str, mask: int) -> int:
@@ -223,8 +227,10 @@ class _AdmissionState:
         return all(mask >> i & 1 for i, left in enumerate(self._reusable.get(resource, ())) if left)
 
     def _is_ungrouped(self, mask: int) -> bool:
-        """Returns whether no zone of a set has memory of a pod in another set of several zones; for a set of several
-        zones, of a pod in any other set."""
+        """Returns True if no zone of a set has memory of a pod that uses another zone set.
+
+        For a set of one zone, only other sets of several zones count.
+        """
         several = mask.bit_count() > 1
         return not any(one & mask and one != mask and (several or one.bit_count() > 1) for one in self._groups)
 
@@ -248,7 +254,7 @@ class _AdmissionState:
                 self._reusable[name] = left
 
     def take_held(self, held: Sequence[tuple[str, int]], mask: int) -> None:
-        """Takes what a pod holds from its zone set, under scope pod."""
+        """Takes the amounts that a pod holds from its zone set, with scope pod."""
         for name, amount in held:
             self.held[name] = self._take_free(name, amount, mask)
 
@@ -262,8 +268,10 @@ class _AdmissionState:
 
 
 def _spread(amount: int, free: Sequence[int], mask: int) -> list[int]:
-    """Returns [zones] an amount, taken from the zones of a set in ascending order, as much as each has free. The last
-    zone takes the rest."""
+    """Returns [zones] the parts of an amount that are taken from each zone of a set.
+
+    Zones are used in ascending order, each up to its free amount; the last zone takes the rest.
+    """
     out = [0] * len(free)
     zones = zones_in(mask)
     for i in zones:
@@ -287,7 +295,7 @@ def copies(
     if not pod.requests:
         return most
     if policy is Policy.SINGLE and len(pod.requests) == 1 and pod.requests[0].amounts == pod.held:
-        # no other way into a zone: each zone serves its copies independently
+        # the copies of each zone are independent of each other, because every copy uses one zone
         closed = frozenset[int]() if not any(is_memory(name) for name, _ in pod.held) else groups
         if any(width > 1 for _, width in widths(pod.held, zones)):
             return 0

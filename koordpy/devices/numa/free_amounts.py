@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Free amounts of the zones of one node: by its report if that is exact, else by zone records (numa.md 4).
 
-A report is exact if the amounts that it shows as used sum to what the pods hold that were on the node when it last
-changed. Otherwise a pod without a zone record is charged wherever it may be, so that no amount is used twice. A pure
-function; arrays are [zones].
+A report is exact if the amounts that it shows as used add up to the amounts of the pods that were on the node when it
+last changed. If it is not exact, a pod without a zone record is charged to each zone in which it may be, so that no
+amount is used twice. A pure function; arrays are [zones].
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,9 +39,10 @@ class FreeZones:
 def free_amounts(
     allocatable: Zoned, available: Zoned, pods: Sequence[ReportedPod], since: Sequence[Zoned]
 ) -> FreeZones:
-    """Returns what is free of each resource.
+    """Returns the free amounts of each resource.
 
-    pods: that were on the node when its report last changed. since: zone records of pods that were placed there later.
+    pods: pods that were on the node when its report last changed. since: zone records of pods that were placed there
+    later.
     """
     exact = all(
         sum(total) - sum(available[name]) == sum(pod.held.get(name, 0) for pod in pods)
@@ -64,8 +65,10 @@ def free_amounts(
 def _by_report(
     name: str, total: Row, available: Row, holders: Sequence[ReportedPod], unplaced: Sequence[ReportedPod]
 ) -> Row:
-    """Returns available amounts with those of pods that have left. The zones of a single unplaced pod are what the
-    records of the other pods leave."""
+    """Returns the amounts that the report shows as free, plus the amounts of pods that have left.
+
+    If only one pod has no zone record, its zones follow from the report and the records of the other pods.
+    """
     row = available
     for pod in holders:
         if pod.gone:
@@ -81,8 +84,10 @@ def _by_report(
 def _by_records(
     name: str, total: Row, available: Row, holders: Sequence[ReportedPod], unplaced: Sequence[ReportedPod]
 ) -> Row:
-    """Returns allocatable amounts less those of records. Unplaced pods are charged to each zone in which they may
-    be."""
+    """Returns allocatable amounts less the amounts of zone records.
+
+    A pod without a record is charged to each zone in which it may be.
+    """
     used = tuple(have - left for have, left in zip(total, available, strict=True))
     placed: Row = (0,) * len(total)
     for pod in holders:

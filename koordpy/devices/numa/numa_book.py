@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NUMA data of all nodes in the cache: reports, labels, and the pods that hold amounts which a node may align.
+"""The NUMA data of all nodes in the cache: reports of zones, policy labels, and pods with amounts that a node may
+align.
 
-A report shows the pods that were on the node when it last changed. So the book knows of each pod whether it was there
-then, or was placed later, and which pods have left since (numa.md 4). Until the first snapshot all pods count as
-there, because objects arrive in any order.
+A report shows the amounts of the pods that were on the node when it last changed. So for each pod the book records
+whether it was there at that time or was placed later, and which pods have left since (docs/rules/numa.md 4). Until the
+first snapshot, all pods count as there, because objects arrive in any order.
 """
 
 from collections import Counter
@@ -26,29 +27,30 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class ZonePod(NamedTuple):
-    """A pod on a node that holds, or once requested, amounts that may be aligned."""
+    """A pod on a node, with its amounts that may be aligned and the zones that its annotations state."""
 
     pod: PodInfo
     ask: NumaAsk
     stated: StatedZones
-    """Zones by its annotations."""
+    """Zones of the pod that its annotations state."""
 
 
 @dataclass(frozen=True, eq=False)
 class NodeNuma:
-    """NUMA data of one node and the pods on it. Immutable; after any change it is another object."""
+    """NUMA data of one node and the pods on it. Immutable: a change creates another object."""
 
     report: TopologyReport = NO_REPORT
     label: Policy = Policy.NONE
     """Policy by the label of the node."""
     pods: Mapping[str, ZonePod] = field(default_factory=dict)
-    """Key -> pod that was on the node when the report last changed, and still is."""
+    """Pod key -> pod that was on the node when the report last changed, and still is."""
     left: tuple[ZonePod, ...] = ()
-    """Pods that were there then, and have left."""
+    """Pods that were on the node when the report last changed, and have left."""
     since: Mapping[str, ZonePod] = field(default_factory=dict)
-    """Key -> pod that was placed later."""
+    """Pod key -> pod that was placed after the report last changed."""
     spare: tuple[int, tuple[tuple[str, int], ...]] = (0, ())
-    """(number of a zone, (resource, amount) that is free there besides), for what-if questions; no amounts else."""
+    """(number of a zone, ((resource, amount), ...)): amounts that count as free there in addition, for a what-if. Empty
+    amounts for none."""
     memo: dict[object, Any] = field(default_factory=dict, repr=False)
     """Values that other modules derive from this object."""
 
@@ -131,12 +133,13 @@ class NumaBook(FamilyBook):
         fits: Callable[[NodeNuma, Sequence[Any]], bool],
     ) -> None:
         """limits: as in `NumaView`. report_state: returns the state of a node's report for metrics; empty for a node
-        without NUMA data. fits: returns whether a node without the pods of a plan has the zones that the plan takes."""
+        without NUMA data. fits: called with (node without the pods of a plan, zones that the plan takes), returns True
+        if the node has them."""
         self._limits, self._report_state, self._fits = limits, report_state, fits
         self._objects: dict[str, NodeResourceTopology] = {}
         self._reports: dict[str, TopologyReport] = {}
         self._labels: dict[str, tuple[Policy, str]] = {}
-        """Name of a node with the label -> policy, warning about the label or empty."""
+        """Name of a node with the policy label -> (policy, warning about the label or empty)."""
         self._pods: dict[str, dict[str, ZonePod]] = {}
         """Node name -> key -> pod on it; of all nodes."""
         self._since: dict[str, set[str]] = {}
@@ -163,7 +166,7 @@ class NumaBook(FamilyBook):
             self._forget_order(key)
 
     def _forget_order(self, node: str) -> None:
-        """Counts all pods on a node as shown by its report."""
+        """Records that all pods on a node are shown by its report."""
         self._since.pop(node, None)
         self._left.pop(node, None)
         self._dirty.add(node)
@@ -256,9 +259,12 @@ class NumaBook(FamilyBook):
     def is_lost(
         self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]
     ) -> bool:
-        """Implements `FamilyBook.is_lost`: a plan is lost if the report of one of its nodes now lists other zones, or
-        another policy, than the plan was made for; or if the report has changed or another scheduler has bound a pod
-        there, and the zones no longer have what the plan takes."""
+        """Implements `FamilyBook.is_lost`: a plan is lost in two cases.
+
+        The report of one of its nodes now has other zones or another policy than the plan was made for. Or the report
+        has changed, or another scheduler has bound a pod there, and the zones do not have the amounts of the plan any
+        more.
+        """
         by_node: dict[str, list[PlannedAllocation]] = {}
         for one in planned:
             if one.devices is not None:

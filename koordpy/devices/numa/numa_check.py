@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """An independent check of the zones that a plan expects the kubelet to use.
 
-It runs before a plan is carried out, and shares only the free amounts of the zones with the planner, not the admission:
-widths and sums are computed here by numbers of zones. A node that rejects misaligned pods must have the amounts of each
-request in as few zones as the request can need, in one zone under single-numa-node; and the recorded amounts must be
-what the pod holds, and free. GPUs that are named must be in the zones.
+It runs before a plan is carried out. It shares with the planner only the free amounts of the zones, not the admission:
+widths and sums are computed here separately. A node that rejects misaligned pods must have the amounts of each request
+in as few zones as the request can need; with single-numa-node, in one zone. The recorded amounts must be the amounts of
+the pod, and free. GPUs that are named must be in the zones.
 """
 
 import json
@@ -59,7 +59,7 @@ def check_zones(
 def _faults(
     pod: PodInfo, ask: NumaAsk, state: ZoneState, take: ZoneTake, free: Mapping[str, Mapping[int, int]]
 ) -> Iterator[str]:
-    """Yields what is wrong with the zones of one pod. free: resource -> zone -> amount before the pod."""
+    """Yields the faults of the zones of one pod. free: resource -> zone -> free amount without the pod."""
     node = state.node
     held = {name: amount for name, amount in ask.held if name in node.allocatable}
     told = {name: sum(row.values()) for name, row in take.by_zone.items()}
@@ -108,7 +108,7 @@ def _least(resource: str, amounts: Mapping[str, int], sizes: Mapping[str, Mappin
 
 
 def _note_faults(pod: PodInfo, take: ZoneTake, notes: Mapping[str, str]) -> Iterator[str]:
-    """Yields what is wrong with the annotation that records the zones of a pod."""
+    """Yields the faults of the annotation that records the zones of a pod."""
     text = notes.get(keys.RESOURCE_STATUS)
     entries = json.loads(text)["numaNodeResources"] if text else []
     told: dict[str, dict[int, int]] = {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NodeResourceTopologyMatch: the filter of nodes by what the kubelet's Topology Manager will admit (numa.md 5).
 
-Nodes with equal zones and equal free amounts share one result, so that the cost is that of the different nodes.
+Nodes with equal zones and equal free amounts share one result, so the cost is O(different nodes).
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,8 @@ _FITS: Judgement = ANY_NUMBER, None
 
 
 def judge(pod: PodInfo, ask: NumaAsk, state: ZoneState | None) -> Judgement:
-    """Returns how many copies of a pod a node takes one after the other, and why it takes none (numa.md 5)."""
+    """Returns (number of copies of a pod that a node takes one after the other, refusal if it takes none); numa.md
+    5."""
     if state is None:
         return (0, NO_DATA) if ask.demand.rejects else _FITS
     if len(state.node.numbers) < 2:
@@ -69,9 +70,9 @@ class Alignment(Rule):
         """Key of a node's state -> result."""
         count = len(nodes.draft.snapshot.nodes)
         self._added: dict[int, dict[str, PodInfo]] = {}
-        """Node -> key -> pod that counts there although the draft has not placed it."""
+        """Node -> pod key -> pod that counts as on the node although the draft has not placed it."""
         self._removed: dict[int, dict[str, PodInfo]] = {}
-        """Node -> key -> bound pod that does not count there although the draft has not evicted it."""
+        """Node -> pod key -> bound pod that does not count although the draft has not evicted it."""
         self._copies: Ints = np.zeros(count, dtype=np.int64)
         self._refusals: dict[int, Refusal] = {}
         self._stale: set[int] = set(range(count))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goals of zones between nodes, and the zones inside which GPUs are chosen (numa.md 6).
 
-The span of a pod is the size of its largest zone set. Plans with smaller spans are better, then plans that begin fewer
-whole zones, so that whole zones stay free for large pods.
+The span of a pod is the number of zones in its largest zone set. Plans with smaller spans are better. Of these, plans
+are better that use fewer zones which were free as a whole, because large pods need such zones.
 """
 
 from collections.abc import Hashable, Sequence
@@ -95,7 +95,7 @@ def _next(pod: PodInfo, state: ZoneState | None, widest: int) -> tuple[int, Zone
 
 
 def _begun(before: ZoneState | None, after: ZoneState | None) -> int:
-    """Returns the number of zones that are whole before a plan and not whole after it."""
+    """Returns the number of zones that are free as a whole before a plan, and not after it."""
     if before is None or after is None:
         return 0
     return (before.whole & ~after.whole).bit_count()
@@ -126,7 +126,8 @@ def _pod_zones(ask: NumaAsk, found: ZoneAdmission, state: ZoneState, resources: 
 
 
 class ZoneScore(SoftScore):
-    """Score NodeResourceTopologyMatch (numa.md 6): nodes on which the pod needs few zones and begins no whole one."""
+    """Score NodeResourceTopologyMatch (numa.md 6): prefers nodes on which the pod needs few zones and few unused
+    zones."""
 
     plugin = PLUGIN
 
@@ -134,7 +135,7 @@ class ZoneScore(SoftScore):
         self._pod, self._numa = pod, nodes
         count = len(nodes.draft.snapshot.nodes)
         self._points: Ints = np.zeros(count, dtype=np.int64)
-        """[nodes] 3 for each zone above one that the pod spans, and 1 for each whole zone that it begins."""
+        """[nodes] 3 for each zone that the pod needs beyond the first, and 1 for each zone that was free as a whole."""
         self._stale = set(range(count))
         self._known: dict[object, int] = {}
         """Key of a node's state -> points."""

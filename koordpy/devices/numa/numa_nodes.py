@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NUMA zones of all nodes on a draft: what is free in each zone, and which zones a pod would get.
+"""The NUMA zones of all nodes on a draft: the free amounts of each zone, and the zones that a pod would get.
 
-The state of a node is computed on first use, and again after the draft has changed the node. Pods that the draft
-places are charged with the zones of their allocation, else with those that section 3 gives them in turn.
+The state of a node is computed on first use, and again after the draft has changed the node. A pod that the draft
+places is charged to the zones of its allocation; if it has none, to the zones that the kubelet would give it
+(docs/rules/numa.md 3).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -62,7 +63,8 @@ class ZoneTake:
         }
 
     def is_valid(self, numa: NodeNuma) -> bool:
-        """Returns whether the plan holds for the node as it is now: with the same policy and zones."""
+        """Returns True if the plan is still valid for the node: it has the policy and the zones for which the plan was
+        made."""
         zones = set(numa.report.zones)
         return numa.policy is self.policy and (not zones or zones <= set(self.numbers))
 
@@ -105,7 +107,7 @@ class ZoneState:
         )
 
     def policy_for(self, ask: NumaAsk) -> Policy:
-        """Returns the stricter of the node's policy and the pod's demand."""
+        """Returns the stricter of the node's policy and the policy that the pod demands."""
         return max(self.node.policy, ask.demand, key=lambda one: one.strictness)
 
     def amounts_of(self, ask: NumaAsk) -> PodAmounts:
@@ -201,7 +203,7 @@ class NumaNodes:
         return max((len(one.numbers) for one in found if one is not None and one.has_data), default=0)
 
     def aligned(self, node: int) -> AlignedNode | None:
-        """Returns the zones of a node apart from the draft; None for a node without zones."""
+        """Returns the zones of a node without regard to the draft; None for a node without zones."""
         info = self.draft.snapshot.nodes[node]
         numa, gpus = self.view.nodes.get(info.name), self._machines.get(info.name)
         if not self.config.numa.enabled or (numa is None and gpus is None):
@@ -223,7 +225,8 @@ class NumaNodes:
         return self.state_without_bound(node, aligned, ()) if aligned is not None else None
 
     def state_without_bound(self, node: int, aligned: AlignedNode, gone: Collection[str]) -> ZoneState:
-        """Returns the state of a node on the current draft without some further bound pods (keys)."""
+        """Returns the state of a node on the current draft, without some bound pods (keys) that the draft has not
+        evicted."""
         draft = self.draft
         evicted = draft.evicted.keys() | set(gone) if node in self._changed or gone else frozenset[str]()
         state = self.state_without(node, aligned, evicted)
@@ -271,8 +274,8 @@ def zones_of(aligned: AlignedNode, gone: Collection[str], free_gpus: int) -> Zon
 
 
 def _by_report(aligned: AlignedNode, record: Zoned) -> Zoned:
-    """Returns a record as it changes free amounts: GPUs of which the Device states the free ones are left out, because
-    they are counted by name."""
+    """Returns a zone record without GPUs of which the Device states the free ones, because these are counted by
+    name."""
     return {
         name: (0,) * len(row) if name in aligned.by_device else row
         for name, row in record.items()
@@ -281,7 +284,7 @@ def _by_report(aligned: AlignedNode, record: Zoned) -> Zoned:
 
 
 def zones_fit(config: KoordpyConfiguration, numa: NodeNuma, takes: Sequence[ZoneTake]) -> bool:
-    """Returns whether the zones of a node have what a plan takes, as its report and the pods on it are now.
+    """Returns True if the zones of a node have the amounts of a plan, by the current report and the current pods.
 
     numa: without the pods of the plan. GPUs are left out, because the plan is checked for them by name.
     """

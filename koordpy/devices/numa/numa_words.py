@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `koordpy explain` says about NUMA zones: the nodes with data, their free amounts, and what a zone lacks.
+"""Facts that `koordpy explain` shows about NUMA zones: nodes with NUMA data, their free amounts, and missing amounts.
 
-Source: numa.md 10.
+Source: docs/rules/numa.md 10.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -55,8 +55,8 @@ def _facts_of(pod: PodInfo, numa: NumaNodes, node: int) -> Mapping[str, Any] | N
 def missing_in_zones(pod: PodInfo, numa: NumaNodes) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
     """Yields (end of a line `Would fit if ...`, change of a snapshot) for each node with a zone that lacks little.
 
-    Only nodes that an empty node would admit, and requests that need one zone. The text names the zone that lacks the
-    fewest resources.
+    Only for requests that need one zone, and for nodes that would admit the pod if they were empty. The text names the
+    zone that lacks the fewest resources.
     """
     ask: NumaAsk | None = pod.ask(NUMA)
     for node, info in enumerate(numa.draft.snapshot.nodes):
@@ -74,8 +74,10 @@ def missing_in_zones(pod: PodInfo, numa: NumaNodes) -> Iterator[tuple[str, Calla
 
 
 def _fewest_missing(ask: NumaAsk, state: ZoneState) -> tuple[int, dict[str, int]] | None:
-    """Returns (number of the zone that lacks the fewest resources, resource -> amount that it lacks); None if a request
-    needs several zones, or if more than amounts is missing."""
+    """Returns (number of the zone that lacks the fewest resources, resource -> amount that it lacks).
+
+    None if a request needs several zones, or if the reason is not only missing amounts.
+    """
     pod = state.amounts_of(ask)
     if state.policy_for(ask) is Policy.BEST_EFFORT or len(pod.requests) != 1:
         return None

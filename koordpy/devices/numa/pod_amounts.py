@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kubelet aligns of a pod: amounts by container, what the pod holds, and the alignment that it demands.
+"""The amounts of a pod that the kubelet may align: by container, as held by the running pod, and the demanded
+alignment.
 
-Read once for each version of a pod, for all nodes: a node aligns the resources that its zones list. CPUs are aligned
-only in whole numbers and for Guaranteed pods, memory only for Guaranteed pods, devices always (numa.md 2 and 5).
+Read once for each version of a pod, for all nodes. A node aligns those resources that its zones list. CPUs are aligned
+only in whole numbers and for Guaranteed pods, memory only for Guaranteed pods, devices always (docs/rules/numa.md 2 and
+5).
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -38,7 +40,7 @@ _Row = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class NumaAsk:
-    """What may be aligned of a pod. Amounts are sorted by resource."""
+    """The amounts of a pod that may be aligned. Amounts are sorted by resource."""
 
     containers: tuple[Request, ...]
     """Requests with scope container, in the order in which the kubelet admits them."""
@@ -54,7 +56,7 @@ class NumaAsk:
     """Warnings about parts of the demand that have no effect."""
 
     def on(self, resources: frozenset[str], scope: Scope) -> PodAmounts:
-        """Returns what a node aligns of the pod. resources: those that its zones align."""
+        """Returns the amounts that a node aligns. resources: the resources that its zones align."""
         return _amounts_on(self, resources, scope)
 
 

@@ -42,12 +42,12 @@ class ZoneAmounts:
 
 @dataclass(frozen=True, eq=False)
 class TopologyReport:
-    """What the report of a node states."""
+    """The content of a node's report (NodeResourceTopology)."""
 
     zones: Mapping[int, Mapping[str, ZoneAmounts]] = field(default_factory=dict)
     """Number of each zone -> resource -> amounts, ascending."""
     policy: Policy | None = None
-    """Policy of the kubelet; None if the report states no policy or `none`, so that the label of the node holds. NONE
+    """Policy of the kubelet. None if the report states no policy or `none`; then the label of the node decides. NONE
     for an unknown policy."""
     scope: Scope = Scope.CONTAINER
     unaligned: frozenset[str] = frozenset()
@@ -59,7 +59,7 @@ class TopologyReport:
 
 
 NO_REPORT = TopologyReport()
-"""Of a node without a report."""
+"""The report of a node without a report object."""
 
 
 def read_report(topology: NodeResourceTopology) -> TopologyReport:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocates chips to the pods of a plan, node by node, on the current draft (ascend.md 3).
 
-The filter decides whether one pod fits. This module decides which chips each pod of a node gets, so that all pods of
-the node are served.
+The filter `AscendChips` decides if one pod fits a node. This module decides which chips each pod of a node gets, so
+that all pods of the node are served.
 """
 
 from collections.abc import Iterable, Sequence

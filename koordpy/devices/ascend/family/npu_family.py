@@ -2,10 +2,10 @@
 """Ascend NPUs as a device family (docs/rules/ascend.md): requests, filter, chips, plan check and warnings.
 
 An NPU is called a chip here. A node has chips of one product; a pod requests them by one extended resource, such as
-`huawei.com/Ascend910`. A job is a gang of pods that request NPUs, or a plain pod that does. The filter needs the job,
-because its labels and its number of pods determine which chips are legal.
+`huawei.com/Ascend910`. A job is a gang of pods that request NPUs, or a plain pod that requests them. The filter needs
+the job, because its labels and its number of pods determine which chips are legal.
 
-`NpuFamily` only connects: each answer comes from another module of this package. Placement of whole jobs is in
+`NpuFamily` calls other modules of this package for each answer. Placement of whole jobs is in
 `koordpy.devices.ascend.jobs`, which depends on the planner.
 """
 
@@ -76,8 +76,8 @@ class NpuAskReader(AskReader):
 class NpuFamily(Family):
     """Ascend NPUs. A node has chips of one product; a job has one pod or more.
 
-    `counts_decide` is False, because the rings, cards or meshes that chips belong to decide too. `tells_victims_apart`
-    is True, because victims with equally many chips may free chips of different groups.
+    `counts_decide` is False, because it also matters to which rings, cards or meshes the free chips belong.
+    `distinguishes_victims` is True, because victims with equally many chips may free chips of different groups.
     """
 
     name = NPUS

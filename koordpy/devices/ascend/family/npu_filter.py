@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """AscendChips: the filter that decides which nodes can give an NPU pod its chips, how many pods, and how well.
 
-It is row 15 of the filters (kube-parity.md 1). For each node it answers four questions: whether the product of the node
-is legal for the request, whether the node is in the switch table or a SuperPoD if the job needs one, whether the free
-chips contain a legal set, and how good that set is. Tables and wording: ascend.md 2 to 5.
+It is row 15 of the filters (docs/rules/kube-parity.md 1). For each node it answers four questions. Is the product of
+the node legal for the request? If the job needs the switch table or a SuperPoD, is the node in it? Do the free chips
+contain a legal set? How good is that set? Tables and wording: docs/rules/ascend.md 2 to 5.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An independent check of the nodes of a plan for jobs under switches or in SuperPoDs (ascend.md 4 and 5).
 
-It runs before a plan is carried out and finds errors in the placement of jobs. It states the rules over node names,
+It runs before a plan is carried out, to find errors in the placement of jobs. It applies the rules to node names,
 annotations and the switch table, for bound and new pods together. It does not use the planner's rows, leaves and
-blocks. Rules that bound pods already break are not faults of new pods, because a plan does not move bound pods.
+blocks. A rule that bound pods already violate is no fault of new pods, because a plan does not move bound pods.
 """
 
 from collections import Counter

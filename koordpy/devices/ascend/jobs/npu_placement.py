@@ -4,7 +4,7 @@
 Three kinds of jobs have rules: jobs in logical SuperPoDs (blocks of nodes in one fabric), jobs under leaf switches, and
 gangs without a gather goal, which get their best nodes in rank order. Each method calls another module of this package:
 `npu_unit_planner` (gate and placement), `rank_sequence` (order of nodes), `block_moves` (moves of blocks),
-`npu_victims` (preemption). Must not decide anything itself.
+`npu_victims` (preemption). This class must not decide anything itself.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -5,10 +5,10 @@ A job with rules is a job under leaf switches or in SuperPoDs. Its gang is plann
 
 1. For every domain of the mandatory layer, plan one job after the other, each at the largest size that has a plan.
 2. Add the other pods of the unit with the general planner.
-3. Take the domain with the most members, then with the best levels of the jobs' objectives.
+3. Choose the domain with the most members, then with the best values of the jobs' objectives.
 
 A gang without rules and without a gather goal is placed in rank order (`rank_sequence`). All other units are left to
-the general planner. Costs O(domains x sizes) plans of a job.
+the general planner. The cost is O(domains x sizes) plans of a job.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Preemption for jobs under switches or in SuperPoDs: conditions for the victim model, dry runs, return of moved jobs.
 
-Victims follow the general rules (docs/rules/ascend.md 5.3, docs/rules/preemption.md 1 to 6). The victim model counts
-pods per node. It receives those conditions of blocks and leaves that sums over nodes can express. Whether a choice of
-victims is enough is decided by the planner of the job, on a draft without the victims.
+Victims follow the general rules (docs/rules/ascend.md 5.3, preemption.md 1 to 6). The victim model counts pods per
+node. It gets those conditions of blocks and leaves that sums over nodes can express. The planner of the job decides if
+a choice of victims is enough, on a draft without the victims.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

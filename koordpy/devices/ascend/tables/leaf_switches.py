@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The leaves of the switch network for one job: usable servers, and the other jobs that use the uplinks.
 
-A job spans if its pods are under several leaves; it then uses the uplinks of these leaves. Nothing is stored: the state
-of a leaf follows from the pods under it and their annotations (ascend.md 4).
+A job spans if its pods are under several leaves; it then uses the uplinks of these leaves. Nothing is stored between
+rounds: the state of a leaf is read from the pods under it and their annotations (docs/rules/ascend.md 4).
 """
 
 from collections import Counter
@@ -79,7 +79,7 @@ class LeafState:
 
 
 class PlannedServer(NamedTuple):
-    """A server of a plan and its leaf."""
+    """A server that a plan uses, and its leaf."""
 
     server: Server
     leaf: LeafState

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Ascend NPUs of every node: chips in use, chips that may be allocated, and unhealthy chips.
 
-Three sources are merged (ascend.md 1). Annotations of pods state the chips that they use, whichever scheduler bound
-them. Annotations of a node, or instead the ConfigMap of its device plugin, state unhealthy chips. A set of chips is a
-mask: bit k is the chip `<prefix>-<k>`. A node is read on first use, and again after a change of it or its ConfigMap.
+Three sources are merged (docs/rules/ascend.md 1). Annotations of pods state the chips that they use, whichever
+scheduler bound the pods. The ConfigMap of a node's device plugin states its unhealthy chips; without it, annotations of
+the node do. A set of chips is a mask: bit k is the chip `<prefix>-<k>`. Nodes are read on first use and after changes.
 """
 
 import json
@@ -24,7 +24,7 @@ NPUS = "npus"
 """Name of the family."""
 SUB_HEALTHY = "SubHealthFault"
 MOST_CHIPS = 512
-"""Largest number of chips of a node. A larger number is cut, because no server has half as many and the cost of
+"""Largest number of chips of a node. A larger number is reduced to it: no server has half as many, and the cost of
 choosing chips grows faster than their number."""
 
 

@@ -4,9 +4,9 @@
 A SuperPoD is a set of nodes with a fast fabric; a block is a number of nodes of one SuperPoD. A share is the number of
 blocks of the job in one SuperPoD. Levels 2 to 4 of the objective determine the multiset of shares, which is found
 greedily. Levels 5 and 6 assign shares to SuperPoDs: each share in order gets the SuperPoD with the smallest key that
-leaves a SuperPoD for every other share. Whether it does is a matching of points (shares) and intervals (lowest and
-highest share of a SuperPoD). SuperPoDs of equal size are one kind, so it takes O(shares x kinds) matchings. Must not
-know nodes.
+leaves a SuperPoD for every other share. To test this, shares are matched as points with SuperPoDs as intervals (lowest
+and highest share). SuperPoDs of equal size are one kind, so O(shares x kinds) matchings are needed. Must not know
+nodes.
 """
 
 from collections import Counter

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rule set 1.0 of switch affinity: rows of servers, so that ranks r and r + c share a slice position.
+"""Rule set 1.0 of switch affinity: places the servers of a job in rows, so that ranks r and r + c share a slice
+position.
 
 c is the number of slice positions of a leaf. A job spans if its servers are under several leaves; only then it uses
-uplinks. `place` tries three forms, one after the other: one leaf; whole leaves; logical switches. A logical switch is a
-row of servers from any leaves, with one slice position for each column. The columns are the positions with most usable
-servers; counting these servers decides exactly whether the rows exist. O(servers log servers). `place_again` places
-pending ranks of a job with bound ranks: a rank keeps the position of the bound ranks that are congruent to it modulo c
-(docs/rules/ascend.md 4.1, 4.3). Knows leaves and servers, not pods.
+uplinks. `place` tries three forms, one after the other:
+
+- one leaf;
+- whole leaves, one row each;
+- logical switches: a row of servers from any leaves, with one slice position for each column. The columns are the
+  positions with most usable servers; counting these servers decides exactly if there are enough rows.
+
+O(servers log servers). `place_again` places pending ranks of a job with bound ranks: a rank keeps the position of the
+bound ranks that are congruent to it modulo c (docs/rules/ascend.md 4.1, 4.3). This module knows leaves and servers, not
+pods.
 """
 
 from collections import Counter
@@ -44,10 +50,9 @@ def place(leaves: Sequence[LeafState], number: int, positions: int, kind: Tor) -
 
 
 def _is_blocked(leaf: LeafState, number: int, kind: Tor) -> bool:
-    """Returns whether a job of `number` pods may not use a leaf, because another spanning job uses the uplinks of the
-    leaf.
+    """Returns True if a job of `number` pods may not use a leaf, because another spanning job uses the leaf's uplinks.
 
-    The leaf is not blocked if it has enough servers for the whole job, because that job would use no uplinks. A common
+    A leaf with enough servers for the whole job is never blocked, because the job would use no uplinks there. A common
     job is blocked by foundation models only.
     """
     rivals = [one for one in leaf.spanning if kind is not Tor.COMMON or one is Tor.FOUNDATION]
@@ -57,7 +62,7 @@ def _is_blocked(leaf: LeafState, number: int, kind: Tor) -> bool:
 def take_whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) -> list[PlannedServer] | None:
     """Returns servers in rank order; None if there are too few leaves.
 
-    Each row is one leaf of which every position is usable. The last row is used only as far as needed.
+    Each row is one leaf with a usable server at every position. The last row is used only as far as needed.
     """
     rows = -(-number // positions)
     full = [leaf for leaf in leaf_order(leaves) if leaf.count == positions][:rows]
@@ -120,10 +125,10 @@ class _ReturningRanks:
         return sorted(found, key=lambda planned: self.preference(rank, planned))
 
     def preference(self, rank: int, planned: PlannedServer) -> tuple[int, ...]:
-        """Returns how well a server suits a rank; smaller is better.
+        """Returns a sort key of a server for a rank; smaller is better.
 
-        Leaves without other spanning jobs come first, which matters to a common job only. Then come the leaf with most
-        ranks of the same row, another leaf of the job, and the leaf with the fewest usable servers.
+        Preferred are, in this order: leaves without other spanning jobs (this matters to a common job only), the leaf
+        with most ranks of the same row, another leaf of the job, and the leaf with the fewest usable servers.
         """
         row = Counter(leaf for other, (leaf, _) in self.at.items() if other // self.positions == rank // self.positions)
         own = {leaf for leaf, _ in self.at.values()}

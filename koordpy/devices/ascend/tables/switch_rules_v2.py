@@ -3,10 +3,10 @@
 
 A job that spans several leaves uses their uplinks. A leaf is idle if no spanning job is under it, exclusive if one
 foundation model has marked it as fully used, else shared. A shared leaf is healthy unless a common or unlabelled job
-uses its uplinks. Idle leaves are taken whole in leaf order. The remaining pods use the fewest shared leaves that have
-enough servers. They are found by trying all groups of at most q leaves with different counts: O(counts^q), q is 1 or 2
-(docs/rules/ascend.md 4.2, 4.3). The module also writes the annotations from which later plans read how a leaf is used.
-It knows leaves and servers, not pods.
+uses its uplinks. A job takes idle leaves as a whole, in leaf order. Its remaining pods use the fewest shared leaves
+that have enough servers. To find them, all groups of at most q leaves with different numbers of servers are tried:
+O(numbers^q), where q is 1 or 2 (docs/rules/ascend.md 4.2, 4.3). The module also returns the annotations from which
+later plans read how a leaf is used. It knows leaves and servers, not pods.
 """
 
 from collections.abc import Mapping, Sequence

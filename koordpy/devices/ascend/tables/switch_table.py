@@ -2,9 +2,9 @@
 """Reads the table of leaf (ToR) switches: the leaf and slice position of each server.
 
 A server is a node. Each leaf switch has the same number of slice positions, and a server occupies one of them. Jobs
-with label `tor-affinity` are placed by this table (docs/rules/ascend.md 4), and only for them it is read. It is the
-ConfigMap `kube-system/basic-tor-node-cm`, parsed once per text in O(servers). `resolve` finds the servers among the
-nodes of a snapshot.
+with label `tor-affinity` are placed by this table (docs/rules/ascend.md 4); it is read only for such jobs. The table is
+the ConfigMap `kube-system/basic-tor-node-cm`. Each version of it is parsed once, in O(servers). `resolve` finds the
+servers among the nodes of a snapshot.
 """
 
 import json

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Costs of nodes for the members of a gang with claims to allocate, by the devices that each node would give.
 
-The vector of a node has the indexes of the chosen alternatives, the class of the slowest pair of one driver (one number
-for each class, slowest first), the same for pairs of different drivers, and the free suitable devices that are left.
-Devices are chosen together (`joint_choice.py`), once for all nodes with equal devices. If all pairs of the cluster have
-one class, the vector depends on numbers of devices alone. Source: dra.md 6.
+The vector of a node has, in this order: the indexes of the chosen alternatives, numbers of pods by the link class of
+their slowest pair of one driver (slowest class first), the same for pairs of different drivers, and the free suitable
+devices that are left. The devices of all pods of a node are chosen together (`joint_choice.py`), once for all nodes
+with equal devices. If all pairs of the cluster have one link class, the vector depends on numbers of devices alone.
+Source: docs/rules/dra.md 6.
 """
 
 from collections.abc import Collection, Hashable, Sequence
@@ -137,7 +138,8 @@ class ClaimCosts:
 
     @cached_property
     def _classes(self) -> tuple[list[int], list[int]]:
-        """kB/s of the classes of pairs of suitable devices on all nodes, of one driver and of different ones."""
+        """kB/s of the link classes of pairs of suitable devices on all nodes: (pairs of one driver, pairs of different
+        drivers)."""
         near, far = set[int](), set[int]()
         done: set[Hashable] = set()
         for node, suitable in enumerate(self._suitable):
@@ -160,11 +162,11 @@ class ClaimCosts:
 
     @property
     def _is_exact(self) -> bool:
-        """True if the devices of every node are compared completely."""
+        """True if on every node all solutions are compared, so that the best one is proven."""
         return all(len(one) <= EXACT_GPUS for one in self._suitable)
 
     def _flat(self) -> Devices | None:
-        """Returns numbers of devices if these decide alone; None otherwise."""
+        """Returns the costs by numbers of devices, if nothing else matters; else None."""
         asks = [0] * len(self._rules)
         matching = DeviceMatching(self._rule(self._active[0]).offers)
         for i in self._active:

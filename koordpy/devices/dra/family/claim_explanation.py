@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `koordpy explain` says about the claims of a pod: the devices that a node would give, selectors that match no
-device, and devices that would have to be free. Source: dra.md 13.
+"""What `koordpy explain` says about the claims of a pod.
+
+These are the devices that a node would give, selectors that match no device, and devices that would have to be free.
+Source: docs/rules/dra.md 13.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -59,8 +61,10 @@ def given_devices(rule: DynamicResources, node: int) -> list[dict[str, str]]:
 
 
 def unmatched_selectors(rule: DynamicResources) -> Iterator[str]:
-    """Yields a sentence on each request with a selector that no device of the cluster passes, after the selectors
-    before it."""
+    """Yields a sentence about each request with a selector that no device of the cluster passes.
+
+    Only devices that pass the earlier selectors of the request are tried.
+    """
     matching = DeviceMatching(rule.offers)
     devices = list(rule.offers.by_id.values())  # also of pools that offer nothing now
     claims = dict.fromkeys(claim for wants in rule.wants() for claim in wants.claims)
@@ -78,7 +82,8 @@ def unmatched_selectors(rule: DynamicResources) -> Iterator[str]:
 
 
 def missing_devices(rule: DynamicResources) -> Iterator[tuple[str, Edit]]:
-    """Yields (text, change of a snapshot) of devices in use that a pod lacks on a node, the fewest devices first."""
+    """Yields (text, change of a snapshot) for nodes on which a pod lacks only devices that are in use; fewest devices
+    first."""
     verdict, found = rule.verdict(), list[tuple[int, object, str, frozenset[DeviceId]]]()
     for node, which in enumerate(verdict.which.tolist()):
         if which and CANNOT_TEXT in verdict.refusals[which - 1].reasons:
@@ -95,7 +100,8 @@ def missing_devices(rule: DynamicResources) -> Iterator[tuple[str, Edit]]:
 
 
 def _least_taken(rule: DynamicResources, node: int) -> tuple[frozenset[DeviceId], frozenset[str]] | None:
-    """Returns the fewest devices in use that a pod needs on a node, with their classes; None if it lacks others."""
+    """Returns the fewest devices in use that a pod needs on a node, with their classes; None if other devices are
+    missing."""
     usage, best = rule.usage, list[tuple[frozenset[DeviceId], frozenset[str]]]()
     claims = rule.wants_at(node).claims
     taken = [usage.is_used(device.id) for device in rule.offers.at(rule.node(node)).devices]

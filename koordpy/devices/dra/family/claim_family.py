@@ -42,7 +42,7 @@ from koordpy.pods.resource_amounts import Amounts
 
 
 class ExtendedAsk(LatentAsk):
-    """A request of extended resources, which devices serve only if a class maps to one of them."""
+    """A request for extended resources, which devices can serve only if a DeviceClass maps to one of them."""
 
 
 _EXTENDED = ExtendedAsk()
@@ -66,7 +66,7 @@ class ClaimReader(AskReader):
         return _EXTENDED if self._extended and any("/" in name for name in requests) else None
 
     def shape(self, pod: Pod, ask: Any) -> Any:
-        """Implements `AskReader.shape`: containers matter, because each has own requests of the claim."""
+        """Implements `AskReader.shape`: depends on the containers, because each has separate requests of the claim."""
         containers = [*pod.spec.init_containers, *pod.spec.containers]
         asked = [sorted({**one.resources.limits, **one.resources.requests}) for one in containers]
         return (

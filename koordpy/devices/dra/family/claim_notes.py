@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says what the settings of resource claims mean for the claims and classes of a cluster.
+"""Sentences about the effect of the settings for resource claims on the claims and classes of a cluster.
 
-For the log at the start and for `config check`, because an upgrade from a version without them changes what is evicted
-and counted (docs/upgrading.md). A cluster without claims and classes gets no line.
+For the log at the start and for `config check`, because an upgrade from a version without these settings changes which
+pods are evicted and which devices quotas count (docs/upgrading.md). A cluster without claims and classes gets no
+sentence.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """How members of a gang limit each other by resource claims that have no allocation yet.
 
-A plan says how many pods of each shape a node gets, so the limits are columns: a capacity on each node, of which pods
-of some shapes take an amount. Columns are exact if each member asks for numbers of devices of single nodes, and of two
-sets of matching devices one contains the other, or they are disjoint. Then devices are found if and only if, for each
-set, the demand of the sets inside it is at most its free devices (Hall's condition for nested sets). For other claims
-the filter searches the devices of all pods of a node (`DynamicResources.takes_after`).
+A plan states the number of pods of each shape on a node. So the limits are columns: a capacity on each node, of which a
+pod of some shapes takes an amount. Columns are exact if two conditions hold. Each member requests numbers of devices of
+single nodes. Of any two sets of matching devices, one contains the other, or they are disjoint. Then devices exist if
+and only if, for each set, the demand of the sets inside it is at most its free devices (Hall's condition for nested
+sets). For other claims, the filter searches the devices of all pods of a node (`DynamicResources.fits_after`).
 
-A claim that several members name is allocated once. If its devices belong to single nodes, its members share a node.
+A claim that several members name is allocated once. If its devices belong to single nodes, its members must be on one
+node.
 """
 
 from collections.abc import Mapping, Sequence
@@ -127,7 +128,7 @@ class MemberLimitReader:
             self._with_shared(own, shared)
 
     def _with_shared(self, own: Mapping[bytes, object], shared: Mapping[str, Sequence[bytes]]) -> None:
-        """Refuses members with own claims that compete with a shared claim for devices."""
+        """Excludes members with separate claims that compete with a shared claim for devices."""
         rules = [self._rules[shapes[0]] for shapes in shared.values()]
         taken = {
             device
@@ -169,7 +170,7 @@ class MemberLimitReader:
         asks[shape] = asks.get(shape, 0) + alternative.count
 
     def _columns(self, sets: Sequence[_DeviceSet]) -> None:
-        """Adds a column, or a stock of all nodes, for each set of devices."""
+        """Adds for each set of devices a column, or a stock if several nodes share the devices."""
         usage = self._ledger.usage
         index = self._draft.snapshot.index
         for one in sets:
@@ -188,7 +189,7 @@ class MemberLimitReader:
                     room[index[device.node]] += 1
             for shape in asks:
                 served = [wants.at for wants in self._rules[shape].wants() if wants.at is not None and not wants.claims]
-                for nodes in served:  # these nodes serve the pod by their device plugin
+                for nodes in served:  # the device plugin of these nodes serves the pod
                     room[nodes] = MAX_SUM
             self.limits.columns.append((room, asks))
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """DynamicResources: the filter of nodes by resource claims.
 
-An allocated claim restricts its pods to the nodes of its allocation. For claims without an allocation the node must
-have devices for all of them together. The answer of a node is computed by `DeviceSearch` and stored in the ledger of
-the draft, for all pods with equal claims; after a change only nodes that reach a changed pool are searched again.
+An allocated claim restricts its pods to the nodes of its allocation. For claims without an allocation, the node must
+have devices for all of them together. `DeviceSearch` computes the answer of a node. Answers are stored in the ledger of
+the draft, for all pods with equal claims. After a change, only nodes that reach a changed pool are searched again.
 Sources: dra.md 2, 7, 8, 9.
 """
 
@@ -58,7 +58,10 @@ class DynamicResources(DraftClaims, Rule):
     outlasts_pods = True
 
     def is_lasting(self, refusal: Refusal) -> bool:
-        """Implements `Rule.is_lasting`: the node's devices could never meet the claims."""
+        """Implements `Rule.is_lasting`:
+
+        True if the node's devices could never satisfy the claims, even if all were free.
+        """
         return isinstance(refusal, LastingRefusal)
 
     @property
@@ -130,7 +133,10 @@ class DynamicResources(DraftClaims, Rule):
         return ""
 
     def _is_reserved_by_others(self, key: str) -> bool:
-        """Returns whether a pod of another unit has a reservation of a claim; unknown pods count as such."""
+        """Returns True if a claim is reserved for a pod of another unit.
+
+        A reservation for an unknown pod counts as such.
+        """
         memo = self._ledger.memo
         if "uids" not in memo:
             memo["uids"] = {pod.uid: pod for pod in self._draft.snapshot.pods.values() if CLAIMS in pod.asks}
@@ -183,7 +189,7 @@ class DynamicResources(DraftClaims, Rule):
         return found
 
     def _names_matter(self, wants: Wants) -> tuple[str, ...]:
-        """Returns the names of the claims if refusals may name them, else nothing."""
+        """Returns the names of the claims if refusals may name them; else an empty tuple."""
         named = any(one.all or one.selectors for claim in wants.claims for one in alternatives_of([claim.spec]))
         if not named or not self._ledger.memo.get("errors"):
             return ()
@@ -202,7 +208,7 @@ class DynamicResources(DraftClaims, Rule):
         return rows
 
     def _bandwidth_key(self) -> Hashable:
-        """Returns what the minimum bandwidth of the pod depends on."""
+        """Returns everything on which the minimum bandwidth of the pod depends, as a key."""
         return (self.least_bandwidth, tuple(self.keys_in_use())) if self.least_bandwidth else None
 
     def _refusal(self, wants: Wants, node: int, usage: DeviceUsage, closed: frozenset[DeviceId]) -> Refusal | None:
@@ -253,8 +259,10 @@ class DynamicResources(DraftClaims, Rule):
         pods: Sequence[tuple[DraftClaims, Sequence[int]]] | None = None,
         closed: frozenset[DeviceId] = frozenset(),
     ) -> bool:
-        """Returns whether a node could serve the claims next to the devices in use. pods: empty to leave out minimum
-        bandwidths. closed: devices that are not allocated."""
+        """Returns True if a node could serve the claims beside the devices in use.
+
+        pods: empty to ignore minimum bandwidths. closed: devices that must not be allocated.
+        """
         try:
             return self.searching(node, wants.claims, usage=usage, closed=closed, pods=pods).first() is not None
         except (UndecidedNode, AttemptFault):
@@ -271,7 +279,10 @@ class DynamicResources(DraftClaims, Rule):
     # -- pods of one plan ----------------------------------------------------------------------------------------------
 
     def copies(self) -> Ints | None:
-        """Implements `Rule.copies`: pods with own claims like these; None if columns count them."""
+        """Implements `Rule.copies`: copies have separate claims like those of the pod.
+
+        None if columns count the devices.
+        """
         if self.is_in_problem:
             return None
         out = np.zeros(len(self._nodes), dtype=np.int64)
@@ -285,7 +296,7 @@ class DynamicResources(DraftClaims, Rule):
         return out
 
     def _holds(self, node: int, number: int) -> bool:
-        """Returns whether a node has devices for a number of pods with own claims like these."""
+        """Returns True if a node has devices for a number of pods that each have separate claims like these."""
         return JointChoice([self] * number, node, self._draft, shared=()).choose(every=False) is not None
 
     def capacity_key(self) -> Hashable:

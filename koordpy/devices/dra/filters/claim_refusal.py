@@ -81,7 +81,8 @@ def claims_refusal(pod: PodInfo, view: ClaimView, ledger: ClaimLedger) -> Refusa
 
 
 def spec_fault(spec: Any) -> str:
-    """Returns why no device can be allocated to a claim, whatever is offered; empty if devices decide."""
+    """Returns why no device can be allocated to a claim, whatever devices are offered; empty if that depends on
+    devices."""
     if spec.missing:
         return str(spec.missing)
     if spec.unsupported:

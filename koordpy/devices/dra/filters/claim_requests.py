@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of resource claims, read for the search: alternatives of each request, and constraints over devices.
+"""Requests of resource claims in the form that the search reads: alternatives of each request, constraints over
+devices.
 
-A read request depends on the claim's spec alone, so that members of a gang with equal claims share one. Features that
-koordpy does not serve are named by `ClaimSpec.unsupported`. Source: dra.md 2.
+A `ClaimSpec` depends on the claim's spec alone, so members of a gang with equal claims share one object.
+`ClaimSpec.unsupported` names a feature that koordpy does not support. Source: docs/rules/dra.md 2.
 """
 
 from collections.abc import Sequence
@@ -97,7 +98,7 @@ class ClaimSpec:
 
     @property
     def least(self) -> int:
-        """The smallest number of devices that the claim needs; each request for all devices counts 1."""
+        """The smallest number of devices that the claim needs. A request for all devices of a node counts as 1."""
         return sum(min(1 if one.all else one.count for one in r.alternatives) for r in self.requests)
 
 
@@ -167,7 +168,7 @@ def alternatives_of(specs: Sequence[ClaimSpec]) -> list[Alternative]:
 
 
 class UndecidedNode(Exception):
-    """A node without a decision of the search. text: the reason, as the node's refusal."""
+    """Raised if the search cannot decide about a node. text: the reason, as the refusal of the node."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -175,7 +176,7 @@ class UndecidedNode(Exception):
 
 
 class AttemptFault(Exception):
-    """A fault of a claim that ends the attempt of its whole unit. text: for the message."""
+    """Raised for a fault of a claim that ends the attempt of its whole unit. text: for the message."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which amounts quotas count for claims, and the totals of these resources. Source: dra.md 11.
+"""The amounts that quotas count for resource claims, and the totals of these resources. Source: docs/rules/dra.md 11.
 
 The devices of a class count under the resource of its mapping (`dra.deviceClassMappings`), else under its
-`extendedResourceName`, else not at all. A mapping with a capacity counts amounts of it instead of devices. What is
-allocated counts as it is; before that a claim counts the most that its requests may take. Admin access never counts.
+`extendedResourceName`, else not at all. If a mapping names a capacity, amounts of that capacity count instead of
+devices. An allocated claim counts its allocated devices. A claim without an allocation counts the most that its
+requests may take. Admin access never counts.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,8 +23,8 @@ from koordpy.pods.claim_refs import Grant
 from koordpy.pods.resource_amounts import Amounts, add_amounts
 
 MOST_STEPS, MOST_DEPTH = 20_000, 500
-"""Steps of the search for devices that go together on the counters of a pool; then its best set counts. Devices of one
-search; further devices do not count."""
+"""MOST_STEPS: steps of the search for devices that the counters of a pool can serve together; then the best set found
+counts. MOST_DEPTH: devices of one search; further devices do not count."""
 
 
 class _Counted(NamedTuple):
@@ -31,7 +32,7 @@ class _Counted(NamedTuple):
 
     name: str
     capacity: str
-    """Capacity of which amounts count; empty for devices."""
+    """Capacity of which amounts count; empty if devices are counted."""
 
 
 class DeviceCount:
@@ -150,7 +151,8 @@ def _usable(offers: DeviceOffers) -> Iterable[OfferedDevice]:
 
 
 def _most_on_a_node(devices: Sequence[OfferedDevice]) -> int:
-    """Returns the largest number of devices that one node reaches: those of one node and those of several nodes."""
+    """Returns the largest number of devices that one node reaches: devices of that node, and devices of several
+    nodes."""
     local: dict[str, int] = {}
     for one in devices:
         local[one.node] = local.get(one.node, 0) + 1
@@ -165,7 +167,7 @@ def _holds(alternative: Alternative, device: OfferedDevice) -> bool:
 
 
 def _share(alternative: Alternative, device: OfferedDevice, capacity: str) -> Fraction:
-    """Returns how much of a capacity a device gives to a request: a share of it, or the whole value."""
+    """Returns the amount of a capacity that a device gives to a request: that of a share, or the whole value."""
     if not device.multi:
         return _value(device, capacity)
     try:
@@ -181,9 +183,9 @@ def _value(device: OfferedDevice, capacity: str) -> Fraction:
 
 
 def _largest_sum(devices: Sequence[tuple[OfferedDevice, Fraction]], pool: DevicePool) -> Fraction:
-    """Returns the largest sum of values of devices of a pool that its counters can serve at once.
+    """Returns the largest sum of values over devices of a pool that its counters can serve at the same time.
 
-    Devices without counters all count. The others are searched by groups that share no counter set.
+    All devices without counters count. Other devices are searched in groups that share no counter set with each other.
     """
     total = sum((value for device, value in devices if not device.consumes), Fraction(0))
     groups: list[tuple[set[str], list[tuple[OfferedDevice, Fraction]]]] = []
@@ -198,7 +200,10 @@ def _largest_sum(devices: Sequence[tuple[OfferedDevice, Fraction]], pool: Device
 
 
 def _best_sum(devices: Sequence[tuple[OfferedDevice, Fraction]], pool: DevicePool) -> Fraction:
-    """Returns the largest sum of values of devices on shared counters: depth first, devices that draw least first."""
+    """Returns the largest sum of values over devices on shared counters.
+
+    Searches depth first; devices that draw least on the counters come first.
+    """
 
     def drawn(device: OfferedDevice) -> Fraction:
         parts = ((amount, pool.counters.get(key, Fraction(0))) for key, amount in device.consumes)

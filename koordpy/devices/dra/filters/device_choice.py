@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices of a node the pods of a plan get: the best allocation by alternatives, links and fit (dra.md 6).
+"""Chooses the devices of a node for the pods of a plan: the best allocation by alternatives, links and fit (dra.md 6).
 
 If every claim takes numbers of whole devices, sets of devices are chosen (`set_choice.py`). Otherwise all solutions of
-one search over the claims of all pods are compared, except those that differ only by equal devices, or by the order of
-equal pods; `link_order.py` compares their links.
+one search over the claims of all pods are compared. Solutions are left out that differ from another one only by equal
+devices, or by the order of equal pods. `link_order.py` compares links.
 """
 
 from collections.abc import Sequence
@@ -144,12 +144,13 @@ class BestChoice:
 
 
 def _mask(search: DeviceSearch, results: Sequence[tuple[Any, int]]) -> int:
-    """Returns the devices of results that have links: those taken whole."""
+    """Returns the mask of the devices of some results that are taken whole, because only these have links."""
     return sum(1 << at for at in {at for one, at in results if not one.admin and not search.devices[at].multi})
 
 
 def _is_takeable(device: OfferedDevice, usage: DeviceUsage) -> bool:
-    """Returns whether a device could still be taken alone: whole, or as a share while every capacity has room."""
+    """Returns True if a device could still be taken alone: whole, or as a share if every capacity has an amount
+    left."""
     if device.id in usage.whole or (device.id in usage.shares and not device.multi):
         return False
     if device.id in usage.shares:
@@ -159,7 +160,7 @@ def _is_takeable(device: OfferedDevice, usage: DeviceUsage) -> bool:
 
 
 def _emptiness(devices: Sequence[OfferedDevice], usage: DeviceUsage) -> Fraction:
-    """Returns how empty the given shared devices are afterwards: the sum of free parts of their capacities."""
+    """Returns the sum of the free fractions of all capacities of the given shared devices, after the solution."""
     total = Fraction(0)
     for device in devices:
         taken = usage.shared(device.id) if device.multi else {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices suit a request by class, selectors and taints, each combination evaluated once per version of slices.
+"""The devices that suit a request by class, selectors and taints. Each combination is evaluated once per slice version.
 
-A selector that does not compile, or that fails on a device, gives a text instead of an answer; the search decides
-whether the error counts (`device_search.py`). Source: dra.md 2 and 3.
+If a selector does not compile or fails on a device, the answer is a text. The search decides if the error counts
+(`device_search.py`). Source: docs/rules/dra.md 2 and 3.
 """
 
 from koordpy.devices.dra.cel import (
@@ -16,7 +16,8 @@ from koordpy.devices.dra.filters.claim_requests import Alternative, SelectorText
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers, OfferedDevice, tainted
 
 Match = bool | str
-"""True or False, or the text of an error. A text about a claim's own selector starts with `:`, after the claim."""
+"""True, False, or the text of an error. A text that starts with `:` is about the claim's own selector; the claim's name
+precedes it in messages."""
 
 
 def unsupported_selector(alternative: Alternative) -> str:

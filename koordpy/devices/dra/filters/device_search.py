@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search for devices of all claims of a pod on one node: kube-scheduler's allocator, depth first with backtracking.
 
-Claims, requests, alternatives and devices are tried in order, so that the first solution is kube-scheduler's. Within a
-request devices are taken in rising order, because its places are equal. Two rules cut the search without changing its
-result: a request needs as many devices as it has places left, and a device is skipped if an equal device failed at the
-same place. So a node of equal devices costs one attempt per device, whatever the number asked. Two devices are equal if
-every request and constraint treats them alike and neither has counters or shares. The cost is exponential only where
-devices differ; `limit` bounds it. Source: dra.md 2.
+Claims, requests, alternatives and devices are tried in order, so the first solution is that of kube-scheduler. Within a
+request, devices are taken in ascending order, because the order of its results does not matter. Two rules shorten the
+search without changing its result: a request needs at least as many remaining devices as missing results, and a device
+is skipped if an equal device failed for the same result. So on a node of equal devices, each device is tried once,
+whatever number is requested. Two devices are equal if every request and constraint treats them alike and neither has
+counters or shares. The cost is exponential only if devices differ; `limit` bounds it. Source: docs/rules/dra.md 2.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -46,11 +46,11 @@ class DeviceSearch:
         after: Mapping[int, int] | None = None,
         pairs: PairRule | None = None,
     ) -> None:
-        """closed: devices that are reserved for other pods. lazy: True to read each selector when kube-scheduler does,
-        so that `AttemptFault` is raised for exactly the errors that it meets. twins: returns what else distinguishes
-        each device; empty for nothing. after: claim -> earlier claim of an equal pod (positions): the first device of
-        the earlier claim comes first, because the order of equal pods does not matter. pairs: which devices pods may
-        get together; None for no rule."""
+        """closed: devices that are reserved for other pods. lazy: True to evaluate each selector only when
+        kube-scheduler does, so that `AttemptFault` is raised for exactly the same errors. twins: a further key of each
+        device that must be equal for equal devices; empty for none. after: claim -> earlier claim of an equal pod
+        (positions): the first device of the earlier claim must come first, because the order of equal pods does not
+        matter. pairs: rule for devices that pods may get together; None for no rule."""
         self._twins, self._after, self._pairs = twins, after or {}, pairs
         self._offer, self.devices = offer, offer.devices
         self._usage, self._matching = usage, matching
@@ -60,7 +60,7 @@ class DeviceSearch:
             for i, one in enumerate(claims)
         ]
         self._match: dict[int, list[Any]] = {}
-        """id of an alternative -> per device, whether it suits; None if not read yet."""
+        """`id()` of an alternative -> [devices] answer if the device suits it; None if it is not evaluated yet."""
         self._used: dict[int, int] = {}
         """Device -> number of results of the search that take it, whole or as a share."""
         self._shared: dict[int, dict[str, Fraction]] = {}
@@ -68,7 +68,7 @@ class DeviceSearch:
         self._kinds: list[Hashable] | None = None
         self._accept: Callable[[], bool] = lambda: True
         self.met_errors = False
-        """True if a selector failed on a device that the search looked at."""
+        """True if a selector failed on a device that the search has tried."""
 
     # -- results -------------------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class DeviceSearch:
         return len(self._all_of(claim, alternative))
 
     def _all_of(self, claim: SearchedClaim, alternative: Alternative) -> list[int]:
-        """Returns the devices that a request for all devices takes, also taken and tainted ones."""
+        """Returns the devices that a request for all devices takes, including devices in use and tainted devices."""
         found = []
         for at, device in enumerate(self.devices):
             answer = self._matching.selects(alternative, device)
@@ -194,7 +194,10 @@ class DeviceSearch:
         return found
 
     def _fail(self, claim: SearchedClaim, answer: str) -> None:
-        """Raises the error of a selector where it counts. An answer of the claim's own selector lacks its origin."""
+        """Raises the error of a selector, if it counts.
+
+        If the claim's own selector failed, the origin is added to the text.
+        """
         self.met_errors = True
         if self._lazy:
             raise AttemptFault(f"claim {claim.key}{answer}" if answer.startswith(":") else answer)
@@ -228,7 +231,7 @@ class DeviceSearch:
         return False
 
     def _whole_set(self, claim: SearchedClaim, alternative: Alternative, proceed: Callable[[], bool]) -> bool:
-        """Takes all devices of a request, then proceeds; undoes it without a solution."""
+        """Takes all devices of a request, then calls `proceed`. If there is no solution, undoes it."""
         devices = self._all_of(claim, alternative)
         undo = []
         fits = bool(devices)
@@ -247,7 +250,7 @@ class DeviceSearch:
     def _place(
         self, claim: SearchedClaim, alternative: Alternative, left: int, start: int, proceed: Callable[[], bool]
     ) -> bool:
-        """Takes `left` devices from position `start` on, then proceeds; undoes it without a solution."""
+        """Takes `left` devices from position `start` on, then calls `proceed`. If there is no solution, undoes it."""
         if not left:
             return proceed()
         count = len(self.devices)
@@ -364,7 +367,10 @@ class DeviceSearch:
         return undo
 
     def _share(self, claim: SearchedClaim, alternative: Alternative, at: int) -> dict[str, Fraction] | None:
-        """Returns what a share of a device consumes; None if too little is left, or the request has a share of it."""
+        """Returns the amounts that a share of a device consumes.
+
+        None if too little is left, or if the request has a share of the device already.
+        """
         device = self.devices[at]
         if any(one is alternative and other == at for one, other, _ in claim.results):
             return None

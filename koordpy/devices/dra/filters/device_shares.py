@@ -21,7 +21,8 @@ class AmountError(Exception):
 
 
 def rounded(wanted: Fraction | None, value: Fraction, policy: CapacityPolicy | None) -> Fraction | None:
-    """Returns the amount that a request of `wanted` consumes of a capacity of `value`; None if the policy has none.
+    """Returns the amount that a request of `wanted` consumes of a capacity of `value`; None if the policy allows no
+    amount.
 
     wanted: None for a request that does not name the capacity.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices in use that evictions cannot free: the bound that decides the code of a refusal (dra.md 9)."""
+"""Devices in use that evictions cannot free. They decide if a refusal can be resolved by evictions (dra.md 9)."""
 
 from koordpy.cache.snapshot import Snapshot
 from koordpy.devices.dra.filters.claim_refusal import may_be_evicted

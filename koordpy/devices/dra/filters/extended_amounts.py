@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many units of extended resources a node serves by devices: the devices that match the classes of the resources.
+"""The number of units of extended resources that a node serves by devices: devices that match the resources' classes.
 
-Free and taken devices count, so that the amount is to used units what allocatable is: an upper bound. Whether free
-devices are found decides the filter. Source: dra.md 8, 11.
+Free and used devices count, so the number is an upper bound, like allocatable. The filter decides if free devices
+exist. Source: docs/rules/dra.md 8, 11.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices and requests that need a feature gate of the API server that is off (dra.md 12, Gates).
+"""Devices and requests that need a feature gate which is off in the API server (docs/rules/dra.md 12, Gates).
 
-The API server drops the fields of such a gate, so that an allocation would be incomplete. Which gates are off is known
-after the first write that lost a field (`ClaimView.gates_off`); offline none is. A missing right to create claims
-counts like a gate that is off, because pods must not wait for devices where other nodes serve them.
+The API server drops the fields of such a gate, so an allocation would be incomplete. A gate is known to be off after
+the first write that lost a field (`ClaimView.gates_off`); offline, no gate is off. A missing right to create claims
+counts like a gate that is off, so that pods use nodes on which a device plugin serves them.
 """
 
 from collections.abc import Callable, Collection
@@ -57,9 +57,10 @@ def closed_by_gates(offers: DeviceOffers, off: frozenset[str]) -> frozenset[Devi
 
 
 def find_gate_limit(here: NodeDevices, off: frozenset[str], is_enough: Callable[[], bool]) -> str:
-    """Returns the reason if only devices that need a gate that is off would suffice; else empty.
+    """Returns the reason if the devices of a node are enough only with devices that need a gate which is off; else
+    empty.
 
-    here: the devices that the node reaches. is_enough: returns True if all of them would suffice.
+    here: the devices that the node reaches. is_enough: returns True if all of them together are enough.
     """
     lacking = sorted({gate for one in here.devices for gate in off & _needed(one)}) if off else []
     return off_text(lacking[0]) if lacking and is_enough() else ""

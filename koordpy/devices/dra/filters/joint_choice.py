@@ -19,8 +19,8 @@ class JointChoice:
     def __init__(
         self, pods: Sequence[DraftClaims], node: int, draft: Draft, *, shared: Collection[str] | None = None
     ) -> None:
-        """pods: in rank order. node: position. shared: claims that several pods name; another claim that two pods name
-        means two claims, as of copies of one pod. None if equal names always mean one claim."""
+        """pods: in rank order. node: position. shared: claims that several pods name. Another claim that two pods name
+        means two claims, because the pods are copies of one pod. None if equal names always mean one claim."""
         self._pods, self._node, self._draft = pods, node, draft
         self.claims: list[UnallocatedClaim] = []
         """Claims without an allocation, each once."""
@@ -77,7 +77,7 @@ class JointChoice:
         return found if found.grants is not None else None
 
     def grants(self, found: BestChoice) -> list[Mapping[str, Grant]]:
-        """Returns per pod claim -> its devices; a claim of several pods is that of the first one."""
+        """Returns for each pod claim -> its devices. A claim of several pods is in the result of each of them."""
         assert found.grants is not None
         given: set[int] = set()
         out: list[Mapping[str, Grant]] = []

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several sets of devices is best by links: rules 1 to 6 of gpu-topology.md 4 (dra.md 6, rule 3).
+"""Compares sets of devices of one node by their links: rules 1 to 6 of gpu-topology.md 4 (dra.md 6, rule 3).
 
-Pairs are those of one driver; pairs of different drivers come after them. Slowest pairs and sums are computed once for
-each set of positions. Rings and packings come from the tables of `koordpy.devices.links` if the node's Device states
-links. Links by attributes nest, so that the best ring is the slowest pair, and packings follow from group sizes. For
-more than `EXACT_GPUS` devices of a driver rings are left out, and packings are those by attributes.
+Pairs of devices of one driver are compared first, then pairs of different drivers. Slowest pairs and sums are computed
+once for each set. If the node's Device states links, rings and packings are read from the tables of
+`koordpy.devices.links`. Otherwise links follow from attributes, which form nested groups: then the best ring is as slow
+as the slowest pair, and packings follow from the sizes of groups. For more than `EXACT_GPUS` devices of a driver, rings
+are left out, and packings are those by attributes.
 """
 
 from collections import Counter
@@ -41,16 +42,16 @@ class _DriverTables(NamedTuple):
 
     links: StatedLinks
     ringed: set[int]
-    """Sizes of which the tables know the rings of all sets."""
+    """Sizes for which the rings of all sets have been computed in `tables`."""
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Devices of the driver."""
+        """Positions of the driver's devices."""
         return self.links.positions
 
     @property
     def tables(self) -> Tables:
-        """Tables over all sets of them."""
+        """Tables over all sets of these devices."""
         return self.links.tables
 
     def local(self, mask: int) -> int:
@@ -129,10 +130,11 @@ class LinkOrder:
     def rank(
         self, own: Sequence[int], held: int, rest: int, best: Sequence[Any] | None = None
     ) -> tuple[Any, ...] | None:
-        """Returns the rank of a choice, smaller is better; None for a larger rank than `best`.
+        """Returns the rank of a choice, smaller is better; None if it is larger than `best`.
 
-        own: the devices of each pod. held: devices of bound members. rest: suitable devices that are left. Parts after
-        the first one that is larger than in `best` are not computed: most sets have a slow pair, and rings take long.
+        own: the devices of each pod. held: devices of bound members. rest: suitable devices that are left. The rank is
+        computed part by part, and ends at the first part that is larger than in `best`: most sets have a slow pair, and
+        rings take long.
         """
         rank: list[Any] = []
         for part in self._rank_parts(own, held, rest):
@@ -191,7 +193,8 @@ class LinkOrder:
         return found
 
     def _packed(self, rest: int) -> tuple[int, ...]:
-        """Returns how well sets of 8, 4 and 2 of one driver fit into the devices left; larger is better."""
+        """Returns how many sets of 8, 4 and 2 devices of one driver fit the remaining devices, by link class; larger is
+        better."""
         found = self._left.get(rest)
         if found is None:
             values: list[int] = []
@@ -213,7 +216,8 @@ class LinkOrder:
 
 
 def packed(places: Sequence[Place]) -> list[int]:
-    """Returns, for each size, how many disjoint sets of devices have their slowest pair in each class, best first."""
+    """Returns, for each size, the number of disjoint sets of devices by the class of their slowest pair, best class
+    first."""
     roots = Counter(place[0] for place in places if place[0] is not None)
     numas = Counter(place[1] for place in places if place[1] is not None)
     known = sum(numas.values())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The minimum bandwidth among the devices of a pod's claims (annotation `min-bandwidth`). Source: dra.md 6.
 
-It holds for all pairs of one driver, which the node's Device must know. A driver of which the Device knows no device is
-left out if the Device knows devices of another driver of the pod, or if the pod has allocatable GPUs, too: network
-cards next to GPUs. Otherwise the node cannot promise the bandwidth.
+It applies to all pairs of devices of one driver, and the node's Device must know these devices. A driver of which the
+Device knows no device is left out in two cases: the Device knows devices of another driver of the pod, or the pod also
+has allocatable GPUs (network cards beside GPUs). In all other cases the node cannot guarantee the bandwidth.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ class Bandwidth:
         """Drivers of which the Device knows a device."""
 
     def is_linked(self, search: DeviceSearch, claim: int, at: int) -> bool:
-        """Implements `PairRule.is_linked`, as far as the Device knows the driver."""
+        """Implements `PairRule.is_linked`, for drivers that the Device knows."""
         driver = self._links.drivers[at]
         if driver not in self._known:
             return True
@@ -90,7 +90,7 @@ class Bandwidth:
         return tuple(out)
 
     def is_met(self, search: DeviceSearch) -> bool:
-        """Implements `PairRule.is_met`: drivers that the Device does not know must be left out."""
+        """Implements `PairRule.is_met`: fails if a driver is unknown to the Device and may not be left out."""
         for pod in self._pods:
             drivers = [self._links.drivers[i] for i in self._devices(search, pod)]
             pairs = {one for one in drivers if drivers.count(one) > 1}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Links between the devices that a node reaches, and their NUMA nodes and PCIe roots.
 
-A pair that the Device of the node knows, by `uuid` or PCI bus, has the class of the Device. Other pairs follow from
-attributes: equal `resource.kubernetes.io/pcieRoot`: PIX; else equal `resource.kubernetes.io/numaNode`: NODE, different:
-SYS; else unknown. Values are kB/s. Source: dra.md 6.
+If the Device of the node knows a pair, by `uuid` or PCI bus, the pair has the link class that the Device states. For
+other pairs it follows from attributes: PIX for equal `resource.kubernetes.io/pcieRoot`; else NODE for equal, SYS for
+different `resource.kubernetes.io/numaNode`; else unknown. Values are in kB/s. Source: docs/rules/dra.md 6.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -29,7 +29,7 @@ Place = tuple[Any, Any]
 
 
 def place_of(device: OfferedDevice) -> Place:
-    """Returns where a device is, as its attributes state it. A list of NUMA nodes counts by its first."""
+    """Returns the place of a device by its attributes. Of a list of NUMA nodes, the first one counts."""
     root, numa = device.attribute(PCIE_ROOT), device.attribute(NUMA_NODE)
     stated = device.facts.attributes.get(NUMA_NODE)
     first = stated.numbers[0] if stated is not None and stated.numbers else None
@@ -67,7 +67,7 @@ class NodeLinks:
         """True if the Device states the link of a pair."""
 
     def _place(self, i: int, device: OfferedDevice) -> Place:
-        """Returns where a device is: the Device's statement first."""
+        """Returns the place of a device: from the node's Device if it states one, else from attributes."""
         root, numa = place_of(device)
         at = self.at[i]
         if self._known is None or at is None:

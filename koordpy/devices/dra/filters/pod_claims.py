@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which claims of a pod need an allocation, on which nodes, and the search for their devices on one node.
+"""The claims of a pod that need an allocation, the nodes for which they need it, and the search for devices on one
+node.
 
-Sources: dra.md 2, 6, 8.
+Sources: docs/rules/dra.md 2, 6, 8.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -41,11 +42,11 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Wants:
-    """Claims of a pod that need an allocation on some nodes."""
+    """Claims of a pod that need an allocation if the pod is placed on certain nodes."""
 
     claims: tuple[UnallocatedClaim, ...]
     at: Mask | None
-    """[nodes] True on the nodes; None for all nodes."""
+    """[nodes] True for these nodes; None for all nodes."""
 
     @cached_property
     def content(self) -> tuple[bytes, ...]:
@@ -69,7 +70,7 @@ class DraftClaims:
         self.keys = list(dict.fromkeys(f"{pod.namespace}/{name}" for name in names if name is not None))
         """Claims of the pod, by `namespace/name`."""
         self._variants = self._extended_variants()
-        """(claim for extended resources or None, nodes) by what the nodes serve by devices."""
+        """(claim for extended resources or None, nodes), one for each set of resources that nodes serve by devices."""
         self.least_bandwidth = least_bandwidth(pod)
         """Minimum bandwidth between the devices of the pod in kB/s; 0 for none."""
 
@@ -99,7 +100,7 @@ class DraftClaims:
         return [key for key in self.keys if key not in ledger.taken and ledger.allocation(key) is None]
 
     def wants(self) -> list[Wants]:
-        """Returns the claims that need an allocation, for each set of nodes that serves the pod alike."""
+        """Returns the claims that need an allocation, one entry for each set of nodes with equal claims."""
         own = tuple(
             UnallocatedClaim(key, claim_spec(self.objects.claims[key].spec.devices, self.offers))
             for key in self.open_keys()
@@ -111,7 +112,7 @@ class DraftClaims:
         return next(one for one in self.wants() if one.at is None or one.at[node])
 
     def closed(self) -> frozenset[DeviceId]:
-        """Returns the devices that are reserved for nominated pods, or that a live cluster does not allocate."""
+        """Returns devices that must not be allocated: reserved for nominated pods, or excluded in a live cluster."""
         kept = reserved_devices(self._draft.reserved_claims(self.pod))
         closed = frozenset(device for device, claim in kept.items() if claim not in self.keys)
         return closed | closed_by_gates(self.offers, self.view.gates_off)

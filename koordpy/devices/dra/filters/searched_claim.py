@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a claim in a search for devices, and the rules about several devices that a search keeps."""
+"""The state of a claim during a search for devices, and the rules about several devices that a search applies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
 
 
 class PairRule(Protocol):
-    """Which devices the pods of a search may get together."""
+    """A rule about the devices that pods of a search may get together."""
 
     def is_linked(self, search: Any, claim: int, at: int) -> bool:
         """Returns whether a claim may get a device (position) besides those that the search has taken."""
@@ -56,7 +56,7 @@ class SearchedClaim:
 
 
 def is_kept(constraint: ConstraintSpec, value: tuple[str, Any], values: Sequence[tuple[str, Any]]) -> bool:
-    """Returns whether a value keeps a constraint over the values so far."""
+    """Returns True if a value satisfies a constraint together with the values so far."""
     if constraint.distinct:
         return value not in values
     return not values or value == values[0]

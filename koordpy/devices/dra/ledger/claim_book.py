@@ -29,14 +29,14 @@ from koordpy.pods.resource_amounts import Amounts, ClaimedAmounts, add_amounts
 
 
 class _NodeName(NamedTuple):
-    """What the reach of devices depends on."""
+    """The values of a node on which the reach of devices depends."""
 
     name: str
     labels: Mapping[str, str]
 
 
 class _NodeState(NamedTuple):
-    """What the totals of devices depend on."""
+    """The values of a node on which the totals of devices depend."""
 
     stated: Mapping[str, object]
     """Allocatable amounts as the node states them."""
@@ -46,7 +46,7 @@ class _NodeState(NamedTuple):
 
 @dataclass(frozen=True)
 class DeviceAmounts(Amendment):
-    """Adds the extended resources that a node serves by devices, because it states no allocatable units of them."""
+    """Adds extended resources that a node serves by devices, because it states no allocatable amount of them."""
 
     devices: tuple[tuple[str, int], ...]
     """(resource, number of devices)."""
@@ -72,7 +72,8 @@ class ClaimBook(FamilyBook):
         count: ClaimCount | None = None,
     ) -> None:
         """amounts: returns extended resource -> number of devices of a node that may serve it; None if devices serve no
-        extended resources. frees: True if evictions free devices. count: what quotas count; None for nothing."""
+        extended resources. frees: True if evictions free devices. count: the amounts that quotas count; None if quotas
+        count no devices."""
         self._count = count
         self._charges = ClaimCharges(count) if count is not None else None
         self._states: dict[str, _NodeState] = {}
@@ -82,7 +83,7 @@ class ClaimBook(FamilyBook):
         self.is_idle = True
         self.objects = DeviceBook()
         self.gates_off: frozenset[str] = frozenset()
-        """Feature gates that the API server does not have on, as far as known."""
+        """Feature gates that are known to be off in the API server."""
         self._amounts = amounts
         self._nodes: dict[str, _NodeName] = {}
         self._counted: tuple[DeviceOffers | None, set[str]] = None, set()
@@ -197,7 +198,7 @@ class ClaimBook(FamilyBook):
         self._in_writing[claim] = devices
 
     def written(self, claim: str) -> None:
-        """Records that the result of a write is known and part of the claim."""
+        """Records that the result of a write is known, and is part of the claim from now on."""
         self._in_writing.pop(claim, None)
 
     def grants(self) -> dict[str, Grant]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For which pod quotas count a claim, and how much. Source: dra.md 11.
+"""The pod for which quotas count a claim, and the amount. Source: docs/rules/dra.md 11.
 
-A claim counts once: for its first reservation (a pod, or the gang of its PodGroup); without an allocation for the
-oldest pod that names it, of a gang for the member with the lowest rank. A claim that is allocated and reserved for no
-pod does not count. The claim of a pod's extended resources does not count, because the pod's request does.
+A claim counts once. An allocated claim counts for its first reservation (a pod, or the gang of its PodGroup), and not
+at all if it is reserved for no pod. A claim without an allocation counts for the oldest pod that names it; in a gang,
+for the member with the lowest rank. The claim for a pod's extended resources does not count, because the pod's request
+counts.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from koordpy.pods.resource_amounts import Amounts, ClaimedAmounts, add_amounts
 
 
 class ClaimCount(Protocol):
-    """Which amounts quotas count for claims."""
+    """Computes the amounts that quotas count for claims."""
 
     def allocated_amounts(self, claim: ResourceClaim, grant: Grant, offers: DeviceOffers) -> Amounts:
         """Returns resource -> amount of allocated devices."""
@@ -106,10 +107,10 @@ class ClaimCharges:
 
 
 def _payers(claim: ResourceClaim, users: Sequence[PodInfo], by_uid: Mapping[str, str]) -> list[str]:
-    """Returns the key of the pod for which a claim counts; empty for none.
+    """Returns the keys of the pods for which a claim counts; empty for none.
 
-    Of a claim without an allocation also the first pod of every other unit that names it: whichever is placed first
-    must have the amount in its quota.
+    An allocated claim counts for one pod. A claim without an allocation also counts for the first pod of every other
+    unit that names it, because the unit that is placed first must have the amount in its quota.
     """
     consumers = claim.status.reserved_for
     if consumers and consumers[0].resource == "podgroups":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allocations of a draft: devices of pods that the plan places, and of claims that evictions free.
+"""The allocations of a draft: devices of pods that a plan places, and devices of claims that evictions free.
 
 Sources: dra.md 7, 10.
 """
@@ -37,11 +37,11 @@ class ClaimLedger(DeviceLedger):
         self.freed: dict[str, None] = {}
         """Claims of which evictions of the Draft have freed the devices."""
         self.users: dict[str, set[str]] = {}
-        """Claim that pods of the Draft share -> their uids."""
+        """Claim that several pods of the Draft share -> uids of these pods."""
         self.apart: dict[bytes, int] = {}
-        """Shape of gang members of which devices must be searched together -> number of members."""
+        """Shape of gang members -> number of members, for shapes with devices that must be searched together."""
         self._gone: dict[str, set[str]] = {}
-        """Claim -> uids of its consumers that the Draft evicts."""
+        """Claim -> uids of those consumers that the Draft evicts."""
         self._usage: DeviceUsage | None = None
         self.changed: list[tuple[str, str]] = []
         """(driver, pool) of each device that was taken or freed, in order."""
@@ -136,7 +136,7 @@ class ClaimView(FamilyView):
 
     objects: DeviceObjects
     live: bool = False
-    """True for a real cluster: other controllers use its claims as well."""
+    """True for a real cluster, in which other controllers use claims as well."""
     frees: bool = True
     """False if evictions free no devices."""
     promised: Mapping[str, Grant] = field(default_factory=dict)

@@ -55,10 +55,11 @@ class DeviceBook:
         self._view: DeviceObjects | None = None
         self._groups: dict[str, UpstreamPodGroup] = {}
         self.implicit: dict[str, dict[str, None]] = {}
-        """uid of a pod -> keys of the claims for its extended resources; several only after a write with a lost
-        reply."""
+        """uid of a pod -> keys of the claims for its extended resources. There is more than one only if the reply to a
+        write was lost."""
         self._holders: dict[DeviceId, dict[str, None]] = {}
-        """Device -> claims to which it is allocated whole; several only by a mistake of two schedulers."""
+        """Device -> claims to which it is allocated as a whole. There is more than one only by a mistake of another
+        scheduler."""
 
     def put(self, obj: Any) -> None:
         """Adds or updates an object."""

@@ -61,7 +61,7 @@ class DeviceObjects:
 
     @cached_property
     def usage(self) -> DeviceUsage:
-        """What the allocations in the status of claims take. Must not be changed."""
+        """The devices and counters that allocations in the status of claims use. Must not be changed."""
         usage = DeviceUsage(self.offers)
         for claim in self.claims.values():
             if claim.status.allocation is not None:
@@ -71,7 +71,7 @@ class DeviceObjects:
 
     @property
     def allocated(self) -> frozenset[DeviceId]:
-        """Devices that claims take whole."""
+        """Devices that claims take as a whole."""
         return frozenset(self.usage.whole)
 
     @cached_property

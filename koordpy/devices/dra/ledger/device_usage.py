@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices are in use: taken whole, by shares, and what is left of the counters that devices of a pool share.
+"""Devices in use: taken whole, or by shares; and the amounts that they draw on the counters which a pool's devices
+share.
 
 `DeviceUsage` adds and removes the allocations of claims, each in O(devices of the allocation). Results with admin
-access take nothing. A device that has left its slice stays in use by name, and its counters count 0.
+access use nothing. A device that has left its slice stays in use by its name, and draws nothing on counters.
 Sources: dra.md 1, 4, 5.
 """
 

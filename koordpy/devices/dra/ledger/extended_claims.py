@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extended resources that devices serve: which class a resource maps to, and the claim that a pod then needs.
+"""Extended resources that devices serve: the class to which a resource maps, and the claim that a pod then needs.
 
-A node with allocatable units of the resource serves it by its device plugin, any other node by devices. So the claim
-depends on the resources that a node serves by devices. Source: dra.md 8.
+A node with an allocatable amount of the resource serves it by its device plugin, any other node by devices. So the
+claim of a pod depends on the resources that the node serves by devices. Source: docs/rules/dra.md 8.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,13 +16,13 @@ from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
 from koordpy.pods.claim_refs import Grant
 
 CLASS_RESOURCE = "deviceclass.resource.kubernetes.io/"
-"""Prefix of the resource that denotes a class by its name."""
+"""Prefix of an extended resource that selects a class by its name."""
 MADE = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of a claim for extended resources."""
 
 
 class RequestMapping(NamedTuple):
-    """Which request of the claim serves a resource of a container: an entry of the pod's status."""
+    """The request of the claim that serves a resource of a container: an entry of the pod's status."""
 
     container: str
     resource: str

@@ -34,7 +34,7 @@ CounterKey = tuple[str, str]
 
 
 class ReachingNode(Protocol):
-    """What the reach of a device depends on: name and labels of a node."""
+    """The values of a node that decide which devices it reaches: name and labels."""
 
     @property
     def name(self) -> str:
@@ -140,7 +140,7 @@ class DevicePool:
             self.counters.update({(one.name, name): parse_exact(c.value) for name, c in one.counters.items()})
         twice = Counter(device.id.device for device in self.devices)
         self.repeated = frozenset(name for name, number in twice.items() if number > 1)
-        """Names of devices that are listed more than once; a fault only where one node reaches two of them."""
+        """Names of devices that are listed more than once. This is a fault only if one node reaches two of them."""
         self.fault = self._counter_fault([one.name for one in sets])
         """Why the pool is invalid on every node; empty if it is valid."""
         self.binds = any(device.facts.binding_conditions for device in self.devices)
@@ -165,7 +165,7 @@ class DevicePool:
         return f"{self.driver}/{self.name}"
 
     def warning(self) -> tuple[str, str] | None:
-        """Returns (object, text) of what keeps the pool from offering devices; None if nothing does."""
+        """Returns (object, text) if something prevents the pool from offering devices; else None."""
         about = f"ResourceSlice/{self.slices[0].metadata.name}"
         if not self.is_complete:
             return about, f"pool {self.title} is incomplete: {self.found} of {self.expected} slices"
@@ -173,7 +173,7 @@ class DevicePool:
         return (about, f"pool {self.title} is invalid: {fault}") if fault else None
 
     def _clashes(self) -> Iterator[str]:
-        """Yields repeated names of devices of which one node may reach two."""
+        """Yields names that occur for two devices which one node may reach."""
         for name in self.repeated:
             at = [device for device in self.devices if device.id.device == name]
             nodes = [device.node for device in at]
@@ -187,7 +187,7 @@ class NodeDevices(NamedTuple):
     devices: tuple[OfferedDevice, ...]
     """Devices of complete and valid pools, in kube-scheduler's order."""
     updated: tuple[DevicePool, ...]
-    """Incomplete pools that reach the node."""
+    """Incomplete pools, which still lack slices, that the node reaches."""
     invalid: tuple[DevicePool, ...]
     """Invalid pools that reach the node."""
 
@@ -197,7 +197,7 @@ class _Reach:
     """Pools by the nodes that may reach them."""
 
     local: Mapping[str, Sequence[DevicePool]]
-    """Node name -> pools of which only devices of this node are listed."""
+    """Node name -> pools in which all devices are of this node."""
     wide: Sequence[DevicePool]
     """The other pools."""
 
@@ -243,7 +243,7 @@ class DeviceOffers:
         return _Reach(local, wide)
 
     def node_of(self, pool: tuple[str, str]) -> str | None:
-        """Returns the only node (name) that reaches a pool; None if several may, empty for an unknown pool."""
+        """Returns the only node (name) that reaches a pool; None if several nodes may; empty for an unknown pool."""
         found = self.pools.get(pool)
         if found is None:
             return ""
@@ -297,7 +297,7 @@ def _is_near(pool: DevicePool, node: ReachingNode) -> bool:
 
 
 def tainted(device: OfferedDevice, tolerations: Iterable[Any]) -> bool:
-    """Returns whether a taint keeps a device back from a request with these tolerations."""
+    """Returns True if a taint excludes a device from a request with these tolerations."""
     return any(not any(_tolerates(one, taint) for one in tolerations) for taint in device.taints)
 
 

@@ -2,9 +2,9 @@
 """Objective `partition`: chooses GPUs pod by pod as NVIDIA's go-gpuallocator does.
 
 The free GPUs are divided completely into sets of the request's size; one set may be smaller. The division with the
-highest total of pair scores is taken. Of divisions with equal totals the first is taken, with sets written in ascending
-order and compared as lists. Of its full sets the pod gets the one with the best score, then the first. A request of one
-GPU gets the lowest. Source: gpu-topology.md 4.
+highest total of pair scores is taken. Of divisions with equal totals, the first is taken, with sets written in
+ascending order and compared as lists. The pod gets the full set of that division with the best score; of equal scores,
+the first. A request for one GPU gets the lowest GPU. Source: docs/rules/gpu-topology.md 4.
 """
 
 from itertools import combinations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Charges of the rules for a set of GPUs divided among pods, and for a pod's set divided among its containers.
 
-A charge is the cost of one part of a division by one criterion; lower is better. For a fixed set every criterion of a
-division is a sum of charges over its parts, which `Partitioner` minimises. A criterion such as "the slowest pair of the
-worst pod first" becomes one charge for each link class, the slowest class first: the charge is 1 for a part with its
-slowest pair in this class. Source: gpu-topology.md 4, rules 2, 3, 5 and 8.
+A charge is the cost of one part of a division by one criterion; lower is better. For a fixed set, every criterion of a
+division is a sum of charges over its parts, which `Partitioner` minimises. The criterion "the slowest pair of the worst
+pod" becomes one charge for each link class, the slowest class first: the charge of a part is 1 if its slowest pair is
+in the class, else 0. Source: docs/rules/gpu-topology.md 4, rules 2, 3, 5 and 8.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pods request of GPUs, without a machine (`PodWant`) and on one machine (`GpuWant`).
+"""What pods request of GPUs: without regard to a machine (`PodWant`), and on one machine (`GpuWant`).
 
-A want has the number of GPUs, a minimum bandwidth, and the sets of GPUs that a partition table lists.
+A request has the number of GPUs, a minimum bandwidth, and the sets of GPUs that a partition table lists.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A heuristic choice of GPUs for machines with more GPUs than tables over all sets can hold, such as an NVLink domain
-of 72.
+"""A heuristic choice of GPUs for machines with too many GPUs for tables over all sets, such as an NVLink domain of 72.
 
-Pods are served one by one. For each link class from the fastest, the search looks for GPUs that are all linked at this
-class: among GPUs that all have such links, else in a clique, found by a bounded search. Within the class the set is
-taken from one NUMA node if one has enough GPUs. It is the best fit among aligned blocks of powers of two, so that large
-blocks stay whole. The result is not proven optimal: plans that depend on it are `feasible`. Source: gpu-topology.md 4.
+Pods are served one after the other. For each link class, the fastest first, the search looks for GPUs that are all
+linked by this class or a faster one. First it looks among GPUs that all have such links; if that fails, it searches a
+clique, with a limited number of steps. Within the class, the set is taken from one NUMA node if one has enough GPUs.
+Among aligned blocks of powers of two the best fit is chosen, so that large blocks stay free as a whole. The result is
+not proven optimal: plans that depend on it have the proof `feasible`. Source: docs/rules/gpu-topology.md 4.
 """
 
 from collections.abc import Iterator, Sequence
