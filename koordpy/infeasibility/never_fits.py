@@ -171,7 +171,8 @@ class EmptyCluster(EmptyShortage):
     def _beyond_quota(self, unit: Unit) -> str:
         """Returns a sentence about the lowest quota with a max below the amount that the unit needs; else empty.
 
-        If several resources exceed the max, the naturally first is named. Running members count in the needed amount.
+        If several resources exceed the max, the first one in natural order is named. The needed amount includes running
+        members.
         """
         quotas = self._snapshot.quotas
         if not quotas.tree.quotas:
@@ -253,8 +254,8 @@ class EmptyCluster(EmptyShortage):
     def _placed(self, unit: Unit) -> str | None:
         """Places the unit on the empty cluster with every filter. Returns a result as `_decide`.
 
-        If there is no placement, the cause is searched in this order: a shortage without regard to parts, a shortage
-        for a part, a rule among the members without which the unit would fit.
+        If there is no placement, causes are tested in this order: a shortage without regard to parts, a shortage for
+        a part, a rule among the members without which the unit would fit.
         """
         if self._units <= 0:
             return None

@@ -91,7 +91,7 @@ class GpuView(FamilyView):
 
     @cached_property
     def sick_held(self) -> tuple[str, ...]:
-        """Names of nodes on which a pod uses a sick GPU, sorted."""
+        """Names of nodes on which a pod uses an unhealthy GPU, sorted."""
         return tuple(sorted(name for name, known in self.nodes.items() if known.held_whole & known.sick))
 
     @cached_property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Usage and share of every tenant, as `simulate` reports them at the end of a run.
+"""Usage and share of every tenant that `simulate` reports at the end of a run.
 
 Source: docs/rules/quota-fairness.md 3. In mode gpu-count, tenants are users, and only accelerators are counted. In the
 other modes, tenants are queues, and every resource that is shared out to them is counted.

@@ -161,8 +161,8 @@ class VictimSelection:
         choice = self._by_model() if Way.MODEL in self.ways else Choice((), Proof.UNKNOWN)
         if choice.proof is Proof.OPTIMAL and not self.found.moves and not self.own_order:
             before = self._is_unproven
-            # with these victims, searches the best placement of the members. A placement is known to exist; its quality
-            # is not part of the proof
+            # search the best placement with these victims. A placement is known to exist; its quality is not part of
+            # the proof
             self.works(choice.options, share=BEST_PLACES_SHARE)
             self._is_unproven = before
         # 3. without a proof: the best set, after a reprieve

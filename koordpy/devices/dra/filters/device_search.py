@@ -194,10 +194,7 @@ class DeviceSearch:
         return found
 
     def _fail(self, claim: SearchedClaim, answer: str) -> None:
-        """Raises the error of a selector, if it counts.
-
-        If the claim's own selector failed, the origin is added to the text.
-        """
+        """Raises the error of a selector, if it counts; adds the origin to an error of the claim's own selector."""
         self.met_errors = True
         if self._lazy:
             raise AttemptFault(f"claim {claim.key}{answer}" if answer.startswith(":") else answer)
@@ -367,10 +364,7 @@ class DeviceSearch:
         return undo
 
     def _share(self, claim: SearchedClaim, alternative: Alternative, at: int) -> dict[str, Fraction] | None:
-        """Returns the amounts that a share of a device consumes.
-
-        None if too little is left, or if the request has a share of the device already.
-        """
+        """Returns what a share of a device consumes; None if too little is left, or the request already has one."""
         device = self.devices[at]
         if any(one is alternative and other == at for one, other, _ in claim.results):
             return None
