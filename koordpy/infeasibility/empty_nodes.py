@@ -47,9 +47,9 @@ class EmptyNodes:
         """Cache of `_nodes_for`, by shape."""
 
     def _lacking(self, pod: PodInfo) -> list[tuple[str, int, int]]:
-        """Returns the resources of which no matching node has enough:
+        """Returns the resources of which no matching node has enough.
 
-        (resource, most on any matching node, request).
+        Each as (resource, largest amount on any matching node, request).
         """
         rows = self._room[self._matches(pod)]
         out = []

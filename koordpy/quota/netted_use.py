@@ -37,9 +37,9 @@ class NettedUse(QuotaUse):
         self._own_queues = {quotas.queue_of(pod) for pod in pods}
 
     def _netted(self, usage_in: Callable[[QuotaUse], int], *, own: bool) -> int:
-        """Returns one netted amount. usage_in: reads the amount from a usage. own:
+        """Returns one netted amount.
 
-        True for a quota, user or queue of the unit.
+        usage_in: reads the amount from a usage. own: True for a quota, user or queue of the unit.
         """
         held, leaving = usage_in(self._base), usage_in(self._leaving)
         return held + max(0, usage_in(self._coming) - leaving) if own else held - leaving

@@ -41,9 +41,9 @@ Options = Mapping[RuleName, Mapping[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class CombinedLimits:
-    """Limits on all chosen options of all rules together (types:
+    """Limits on all chosen options of all rules together.
 
-    `victim_choice.py`). Each rule appends to the lists.
+    Each rule appends to the lists. Their types are in `victim_choice.py`.
     """
 
     limits: list[Limit] = field(default_factory=list)

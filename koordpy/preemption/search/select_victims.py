@@ -275,9 +275,9 @@ def select_victims(scenario: PreemptionScenario, found: OfferedChoice, ways: Col
 
 
 def _cost(choices: Choices, choice: Choice, result: DryRunResult) -> tuple[object, ...]:
-    """Returns all cost levels, compared in order:
+    """Returns all cost levels as a tuple that is compared in order.
 
-    (levels 1 to 6, gather goals of level 7 (may be empty), levels 8 and 9).
+    Its parts are levels 1 to 6, the gather goals of level 7 (may be empty), and levels 8 and 9.
     """
     goals: tuple[object, ...] = ()
     if choices.problem.gather:

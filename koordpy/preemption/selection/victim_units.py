@@ -68,7 +68,7 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def breaks(self) -> int:
-        """Number of gangs that the eviction breaks:
+        """Number of gangs that the eviction breaks.
 
         1 for the core of a GangGroup, else 0. It is 0 for a broken unit, because its gang is below its minimum already.
         """

@@ -181,7 +181,7 @@ class ClaimedDevices(Family):
         return ClaimCosts(rules, members, shared, draft).table(gather=gather)
 
     def node_facts(self, pod: PodInfo, inputs: FilterInputs) -> NodeFacts | None:
-        """Implements `Family.node_facts`: the devices that nodes would give, and selectors without a device."""
+        """Implements `Family.node_facts`: the devices that nodes would give, and selectors that match none."""
         rule = self._rule_of(pod, inputs)
         return claim_facts(rule) if rule is not None else None
 
@@ -199,7 +199,7 @@ class ClaimedDevices(Family):
         return next((one for one in self.rules(pod, inputs) if isinstance(one, DynamicResources)), None)
 
     def untie(self, pods: Sequence[PodInfo], draft: Draft) -> bool:
-        """Implements `Family.untie`: claims that are allocated, and reserved for no pod but unbound ones of the unit.
+        """Implements `Family.untie` for allocated claims reserved only for unbound pods of the unit, or for none.
 
         A live cluster does it after the round (`DeviceReleaser.unstick`).
         """

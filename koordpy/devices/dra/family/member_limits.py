@@ -100,7 +100,7 @@ class MemberLimitReader:
             self.limits.refusals.update(dict.fromkeys(shapes, UNSUPPORTED))
 
     def _own(self, own: Mapping[bytes, Sequence[UnallocatedClaim]], shared: Mapping[str, Sequence[bytes]]) -> None:
-        """Adds the limits of claims that one member each names."""
+        """Adds the limits of claims that only one member names."""
         simple = all(claim.spec.is_simple for claims in own.values() for claim in claims)
         simple = simple and not any(self._rules[shape].least_bandwidth for shape in own)
         for shape, claims in own.items() if simple else ():

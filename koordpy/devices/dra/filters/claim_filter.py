@@ -58,9 +58,9 @@ class DynamicResources(DraftClaims, Rule):
     outlasts_pods = True
 
     def is_lasting(self, refusal: Refusal) -> bool:
-        """Implements `Rule.is_lasting`:
+        """Implements `Rule.is_lasting`.
 
-        True if the node's devices could never satisfy the claims, even if all were free.
+        Returns True if the node's devices could never satisfy the claims, even if all were free.
         """
         return isinstance(refusal, LastingRefusal)
 
