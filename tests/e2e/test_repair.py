@@ -167,7 +167,7 @@ class Repairs(World):
         assert any(note.startswith(f"gang default/{self.name} has {SIZE - 1} of {SIZE} members") for note in degraded)
 
         async def told() -> bool:
-            return await self.notes(self.name, "GangRepaired") == [f"{SIZE} members bound or Succeeded"]
+            return await self.notes(self.name, "GangRepaired") == [f"{SIZE} members are bound or have Succeeded"]
 
         await self.until("event GangRepaired", told)
 

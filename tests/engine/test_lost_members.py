@@ -291,7 +291,7 @@ async def is_told_of_once(cluster: Live, warnings: int = 1) -> None:
     await until(lambda: degraded(cluster).get("reason") == "Repaired")
     await until(lambda: bool(told(cluster, "GangRepaired")))
     await asyncio.sleep(5.0)
-    assert told(cluster, "GangRepaired") == [("PodGroup", "g", "", "2 members bound or Succeeded")]
+    assert told(cluster, "GangRepaired") == [("PodGroup", "g", "", "2 members are bound or have Succeeded")]
     assert len(told(cluster, "GangDegraded")) == warnings
 
 
