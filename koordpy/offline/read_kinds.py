@@ -111,7 +111,7 @@ def find_kind(api_version: str, kind: str) -> Kind | None:
 MAKERS_UNREAD = (("batch.volcano.sh", "Job"), ("sparkoperator.k8s.io", "SparkApplication"))
 """(API group, kind) of objects that create pods and are not read."""
 UNSERVED = {
-    (keys.GROUP_UPSTREAM, "CompositePodGroup"): "is not served yet: the pods of the groups below it wait",
+    (keys.GROUP_UPSTREAM, "CompositePodGroup"): "is not supported yet: the pods of the groups below it stay pending",
 }
 """(API group, kind) that is known and not read yet -> text of the warning."""
 CLUSTER_SCOPED = ("ClusterTrainingRuntime",)

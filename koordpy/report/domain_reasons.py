@@ -7,7 +7,7 @@ bound members in another domain.
 
 from collections.abc import Sequence
 
-from koordpy.api.counted_nouns import count_noun
+from koordpy.api.counted_nouns import count_noun, join_words
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.infeasibility.limiting_rules import ResourceSum, ResourceSums, limiting_rules, several_kinds
@@ -31,13 +31,14 @@ class DomainReasons:
         if fails and hard_keys(unit):
             self._but = f"not on nodes of one {'/'.join(hard_keys(unit))}"
         elif fails:
-            self._but = ", ".join(limiting_rules(unit, round_state)) or "no valid placement"
+            rules = join_words([*limiting_rules(unit, round_state)] or ["other rules"])
+            self._but = f"no placement satisfies {rules}"
 
     def of(self, level: int, domain: int, slots: int) -> str:
         """Returns the reason of one domain. slots: usable slots of the reference pod in it."""
         if (lacks := self._lacks(level, domain, slots)) or not self._fails:
             return lacks or "large enough"
-        room = count_noun(slots, "slot") if self._sums is None else "enough of each resource"
+        room = f"room for {count_noun(slots, 'member')}" if self._sums is None else "enough of each resource"
         hard = self._problem.hard
         but = f"not in one {self._problem.tree.layer_name(hard)}" if level < hard else self._but
         if hard and level >= hard and (elsewhere := self._bound_elsewhere(level, domain)):
@@ -57,7 +58,7 @@ class DomainReasons:
         little; empty if it lacks nothing."""
         if self._sums is None:
             needed = len(self._pods)
-            return f"{slots} of {count_noun(needed, 'slot')}" if slots < needed else ""
+            return f"room for {slots} of {count_noun(needed, 'member')}" if slots < needed else ""
         if level not in self._levels:
             self._levels[level] = list(self._sums.at(level))
         known = ((one, int(one.available[domain])) for one in self._levels[level])

@@ -555,7 +555,7 @@ def _complete(one: Cluster, job: Job, match: re.Match[str]) -> None:
     for key, number in re.findall(GANG_PART[0], text):
         assert _succeed(one, partial(_runs_in, key, job.gangs)) == int(number), match[0]
     paths = Reading(one.documents)
-    for number, key, every, place in re.findall(GANG_PART[1], text):
+    for number, every, key, place in re.findall(GANG_PART[1], text):
         running = [pod for pod in one.of("Pod").values() if _runs_in(key, job.gangs, pod)]
         there = [pod for pod in running if f"{paths.path(pod['spec']['nodeName'])}/".startswith(f"{place}/")]
         assert (len(there), len(running)) == (int(number), int(every)), match[0]
@@ -564,7 +564,7 @@ def _complete(one: Cluster, job: Job, match: re.Match[str]) -> None:
     for number, name in re.findall(GANG_PART[2], text):
         assert _succeed(one, partial(_runs_in, name, job.gangs)) == int(number), match[0]
     rest = re.sub("|".join(GANG_PART), "", text)
-    for listed, gang, every in re.findall(rf"pods? ({NAMES})(?: of gang ([\w./-]+) \(of (\d+)\))?", rest):
+    for listed, gang, every in re.findall(rf"pods? ({NAMES})(?: of gang ([\w./-]+) \(\d+ of its (\d+) pods\))?", rest):
         members = [pod for pod in job.cluster.of("Pod").values() if _runs_in(gang, job.gangs, pod)] if gang else []
         assert len(members) == int(every or 0), match[0]
         for key in _names(listed):
@@ -578,7 +578,7 @@ def _complete(one: Cluster, job: Job, match: re.Match[str]) -> None:
 
 GANG_PART = (
     r"gang ([\w./-]+) \((\d+) pods\)",
-    r"the (\d+) pods of gang ([\w./-]+) \(of (\d+)\) in \w+ ([\w./-]+)",
+    r"the (\d+) pods \(of (\d+)\) of gang ([\w./-]+) in \w+ ([\w./-]+)",
     r"all (\d+) pods on node ([\w.-]+) that can complete",
 )
 
@@ -772,7 +772,7 @@ FORMS: dict[str, Doing] = {
     r"(?P<of>it|each member|each pod of (?:gang|role) \S+|pod \S+) requested (?P<less>\S+) (?P<what>\S+) "
     r"\(it requests \S+\)": _ask_less,
     r"it requested (\S+) instead of (\S+), which no node has": _rename,
-    r"(?:the pod|its members) were preemptible": _evictable,
+    r"(?:the pod|its members) were preemptible \(without label \S+(?: and \S+)*\)": _evictable,
     r"annotation (\S+) were removed": _unannotate,
     rf"the gather strategy for (?P<layer>\w+)(?: \(scope (?P<scope>\w+)\))?"
     rf"(?: of gangs? (?P<gangs>{NAMES})| of \d+ gangs)? were PreferGather instead of MustGather|"

@@ -43,7 +43,7 @@ WHY = {
         "feasibleNodes": 1,
         "allNodes": 4,
         "reasons": {"Insufficient nvidia.com/gpu": 3},
-        "domains": [{"layer": "rack", "name": "r1", "slots": 1, "needed": 4, "reason": "1 of 4 slots"}],
+        "domains": [{"layer": "rack", "name": "r1", "slots": 1, "needed": 4, "reason": "room for 1 of 4 members"}],
         "wouldFitIf": ["3 more slots were free in rack r1"],
         "queue": {"place": 2, "waiting": 7, "mode": "off", "owner": "", "held": {}, "share": {}},
     },

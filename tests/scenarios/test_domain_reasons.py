@@ -23,13 +23,14 @@ def reasons(*objects: Any, name: str = "p-0") -> dict[str, str]:
 def test_a_gang_of_one_kind_is_told_slots() -> None:
     gang = [group("g", 3, wish({"blockLayer": "Must"})), *gang_pods("g", 3)]
     assert reasons(TWO_LAYERS, *blocks(2, 2), *gang) == {
-        "": "4 slots, but not in one blockLayer",
-        "s": "4 slots, but not in one blockLayer",
-        "s/b0": "2 of 3 slots",
-        "s/b1": "2 of 3 slots",
+        "": "room for 4 members, but not in one blockLayer",
+        "s": "room for 4 members, but not in one blockLayer",
+        "s/b0": "room for 2 of 3 members",
+        "s/b1": "room for 2 of 3 members",
     }
     assert reasons(TWO_LAYERS, *blocks(3, 2), *gang) == {
-        "": "large enough", "s": "large enough", "s/b0": "large enough", "s/b1": "2 of 3 slots", "s/b0/n0": "chosen",
+        "": "large enough", "s": "large enough", "s/b0": "large enough", "s/b1": "room for 2 of 3 members",
+        "s/b0/n0": "chosen",
     }  # fmt: skip
 
 
@@ -50,4 +51,4 @@ def test_a_cluster_is_not_large_enough_where_no_zone_holds_a_gang_that_keeps_to_
     nodes = [node(f"{zone}:3", {"zone": zone}) for zone in "ab"]
     gang = [group("g", 4), *gang_pods("g", 4, labels={"app": "x"}, affinity=near(term("zone", {"app": "x"})))]
     told = reasons(*nodes, *gang)
-    assert told[""] == "6 slots, but affinity over zone"
+    assert told[""] == "room for 6 members, but no placement satisfies affinity over zone"

@@ -52,9 +52,9 @@ B0, AFTER = "blockLayer s/b0 had room for", "more members, for example after"
 @pytest.mark.parametrize(
     ("free", "needed", "line"),
     [
-        (0, 6, f"{B0} 6 {AFTER} the 6 pods of gang default/big (of 24) in blockLayer s/b0 completed"),
-        (1, 6, f"{B0} 5 {AFTER} the 5 pods of gang default/big (of 23) in blockLayer s/b0 completed"),
-        (0, 4, f"{B0} 4 {AFTER} pods default/big-0 to default/big-3 of gang default/big (of 24) completed"),
+        (0, 6, f"{B0} 6 {AFTER} the 6 pods (of 24) of gang default/big in blockLayer s/b0 completed"),
+        (1, 6, f"{B0} 5 {AFTER} the 5 pods (of 23) of gang default/big in blockLayer s/b0 completed"),
+        (0, 4, f"{B0} 4 {AFTER} pods default/big-0 to default/big-3 of gang default/big (4 of its 24 pods) completed"),
     ],
 )
 def test_a_part_of_a_larger_gang_is_named(free: int, needed: int, line: str) -> None:

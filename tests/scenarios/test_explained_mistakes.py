@@ -247,4 +247,4 @@ def test_a_domain_without_the_bound_members_says_where_they_are() -> None:
     objects = [TWO_LAYERS, *nodes_of("s1{b1: n1 n2; b2: n3 n4}"), group("g", 2, must), *busy, pod("p-1", gang="g")]
     found = explain(World().add(*objects).snapshot(), None, "default/p-1").domains
     reasons = {one.name: one.reason for one in found if one.layer == "blockLayer"}
-    assert reasons == {"s1/b1": "0 of 1 slot", "s1/b2": "2 slots, but bound members are in s1/b1"}
+    assert reasons == {"s1/b1": "room for 0 of 1 member", "s1/b2": "room for 2 members, but bound members are in s1/b1"}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from koordpy.api import keys
 from koordpy.api.objects import ContainerState, ContainerStateTerminated, ContainerStatus
 from koordpy.config.configuration import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota, StaleGangs
 from koordpy.explain.explanation import explain
@@ -107,7 +108,7 @@ def test_every_limit_on_the_way_up_has_to_give_way() -> None:
 def test_a_non_preemptible_pod_may_give_that_up() -> None:
     made = world(quota("a", {GPU: 2}, {GPU: 4}), of("r", "a", 2, at="n1", rigid=True), of("p", "a", 1, rigid=True))
     assert misses(made) == [
-        "the pod were preemptible",
+        f"the pod were preemptible (without label {keys.QUOTA_PREEMPTIBLE})",
         "pod default/r completed and released what it uses of quota a",
         f"min of quota a were 3 {GPU} (it is 2)",
     ]

@@ -263,4 +263,4 @@ def test_nothing_of_a_group_is_ignored_silently(tmp_path: Path, said: Json, stat
 def test_a_composite_group_is_said_to_be_not_served(tmp_path: Path) -> None:
     root = workload("scheduling.k8s.io/v1alpha3", "CompositePodGroup", "root", {"schedulingPolicy": BASIC})
     answer = simulate(tmp_path, *nodes(1), root)
-    assert "is not served yet: the pods of the groups below it wait" in answer.err
+    assert "is not supported yet: the pods of the groups below it stay pending" in answer.err

@@ -46,7 +46,7 @@ def completed(pods: Sequence[PodInfo], case: Case) -> str:
             left = _without(left, there)
     for ref in dict.fromkeys(pod.gang for pod in left.values() if pod.gang is not None):
         for place, there in _parts(ref, left, case):
-            parts.append(f"the {len(there)} pods of gang {ref.key} (of {len(running(ref, case))}) in {place}")
+            parts.append(f"the {len(there)} pods (of {len(running(ref, case))}) of gang {ref.key} in {place}")
             left = _without(left, there)
     for name in sorted({pod.node for pod in left.values()}, key=natural_key):
         there = tuple(pod for pod in case.snapshot.pods_on.get(name, ()) if may_end(pod, case))
@@ -61,7 +61,7 @@ def completed(pods: Sequence[PodInfo], case: Case) -> str:
     for gang, keys in sorted(by_gang.items(), key=lambda one: (one[0] is None, natural_key(one[1][0]))):
         names = _ranges(keys)
         named += len(names)
-        of = "" if gang is None else f" of gang {gang.key} (of {len(running(gang, case))})"
+        of = "" if gang is None else f" of gang {gang.key} ({len(keys)} of its {len(running(gang, case))} pods)"
         parts.append(f"pod{'s' if len(keys) > 1 else ''} {join_words(names)}{of}")
     return f"{join_words(parts)} completed" if named <= ADVICE_NAMED + 2 else ""
 

@@ -36,6 +36,9 @@ from koordpy.plugins.node_filters import repels, taint_text
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.pod_rules import Respec, in_containers, rule_title, rules_of, with_affinity
 
+_MARKS = (keys.QUOTA_PREEMPTIBLE, keys.DISABLE_PREEMPTIBLE)
+"""Labels that make a pod non-preemptible."""
+
 
 def pod_changes(case: Case) -> Iterator[ClusterChange]:
     """Yields changes of the specification of a unit's pods."""
@@ -253,14 +256,15 @@ def _preemptible(case: Case) -> Iterator[ClusterChange]:
     admission = Admission(case.round_state.draft, case.config.quota, case.round_state.reservations)
     refused = any(one.limit_name == "min" for one in admission.core_refusals(case.unit, case.round_state.draft.quotas))
     if refused:
-        text = f"{'its members' if case.unit.is_gang else 'the pod'} were preemptible"
+        marks = {key for pod in case.unit.pending for key in _MARKS if key in pod.pod.metadata.labels}
+        whose = "its members" if case.unit.is_gang else "the pod"
+        text = f"{whose} were preemptible (without label {' and '.join(sorted(marks))})"
         yield _change(case, text, Effort.OWN_WISH, _evictable, 1)
 
 
 def _evictable(pod: Pod) -> Pod:
     """Returns a pod without the labels that make it non-preemptible."""
-    marks = (keys.QUOTA_PREEMPTIBLE, keys.DISABLE_PREEMPTIBLE)
-    left = {key: text for key, text in pod.metadata.labels.items() if key not in marks}
+    left = {key: text for key, text in pod.metadata.labels.items() if key not in _MARKS}
     return replace(pod, metadata=replace(pod.metadata, labels=left))
 
 

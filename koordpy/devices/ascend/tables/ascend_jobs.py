@@ -338,7 +338,7 @@ def _strategy(own: JobKeys, card: Preset, chip: Preset) -> Preset:
 
 def _unknown(own: JobKeys, key: str, known: str) -> JobFaultError:
     """Returns the fault of a label with an unknown value. known: the legal values as text."""
-    return JobFaultError(f"label {key}={own.labels[key]} is unknown: {known}")
+    return JobFaultError(f"label {key}={own.labels[key]} is unknown: it must be {known}")
 
 
 def _served(preset: Preset, resource: str) -> str:
