@@ -68,24 +68,26 @@ class Decision:
 
     def text(self) -> str:
         """Returns one line about the decision, without the prefix of a dry run."""
-        proof = f" ({self.proof}{' (never)' if self.never else ''})" if self.proof != Proof.UNKNOWN else ""
+        never = ", also on an empty cluster" if self.never else ""
+        proof = f" (proof: {self.proof}{never})" if self.proof != Proof.UNKNOWN else ""
         if self.victims:
             return f"{self._evicts()}{proof}"
         if self.nominated:
             return f"{self.unit}: {self.message}"  # the unit waits for reserved capacity, which needs no proof
         if self.placed:
-            where = f" in {self.layer}" if self.layer else ""
+            where = f", lowest common layer {self.layer}" if self.layer else ""
             pods, nodes = count_noun(self.pods, "pod"), name_first(self.nodes)
-            text = f"{self.unit}: {self.placed} of {pods} on {nodes}{where}{proof}"
+            text = f"{self.unit}: places {self.placed} of {pods} on {nodes}{where}{proof}"
             return f"{text}; still pending: {self.message}" if self.message else text
         return f"{self.unit}: {self.message or 'nothing placed'}{proof}"
 
     def _evicts(self) -> str:
         verb, nominate = ("would evict", "would nominate") if self.dry_run else ("evicts", "nominates")
         rules = Counter(victim.rule for victim in self.victims)
-        by = ", ".join(f"{number} {rule}" for rule, number in rules.items()) if len(rules) > 1 else next(iter(rules))
+        by = ", ".join(f"{number} by rule {rule}" for rule, number in rules.items())
+        by = f" ({by})" if len(rules) > 1 else f" by rule {next(iter(rules))}"
         unit, gains = f"{self.unit}: " if self.unit else "", f" for {self.beneficiary}" if self.beneficiary else ""
-        text = f"{unit}{verb} {count_noun(len(self.victims), 'pod')} ({by}){gains}: "
+        text = f"{unit}{verb} {count_noun(len(self.victims), 'pod')}{by}{gains}: "
         text += name_first([f"{victim.pod} on {victim.node}" for victim in self.victims])
         if not self.nominated:
             return f"{text}; {self.message}"

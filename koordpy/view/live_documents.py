@@ -221,7 +221,7 @@ class Planned:
         for unit in dict.fromkeys(eviction.unit for eviction in plan.evictions):
             decisions.evicts(plan, unit, dry_run=True)
         messages = {
-            one.unit: f"the next round places {one.line().removeprefix(f'{one.unit}: ')}"
+            one.unit: f"the next round {one.line().removeprefix(f'{one.unit}: ')}"
             for one in decisions.last_decisions()
             if one.placed
         }

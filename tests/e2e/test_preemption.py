@@ -147,7 +147,9 @@ async def test_a_priority_gang_preempts_exactly_one_gang_and_marks_its_pods(
         (line,) = re.findall(r"INFO koordpy\.observe\.decision_log gang:default/vip: evicts (.*)", logged)
         (node,) = {node for name, node in (await places(api)).items() if name.startswith("vip")}
         victims = ", ".join(f"default/{name} on {node}" for name in sorted(leaving))
-        assert line == f"4 pods (priority) for default/vip: {victims}; nominates 3 pods to {node} (optimal)"
+        assert (
+            line == f"4 pods by rule priority for default/vip: {victims}; nominates 3 pods to {node} (proof: optimal)"
+        )
 
 
 def told_no(api: Client, name: str) -> Callable[[], Awaitable[bool]]:

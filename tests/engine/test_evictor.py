@@ -322,7 +322,7 @@ async def test_a_dry_run_tells_whom_it_would_evict_and_goes_on(caplog: pytest.Lo
         async with cluster.running(dry_run=True) as scheduler:
             cluster.create(worker("urgent", high=True, gpus=2))
             version = cluster.server.store.version
-            await until(lambda: "would evict 2 pods (priority) for default/urgent" in caplog.text)
+            await until(lambda: "would evict 2 pods by rule priority for default/urgent" in caplog.text)
             await until(lambda: cluster.planner.tried("default/urgent") > 1)
             cluster.create(worker("small"))
             await until(lambda: scheduler.state.assumed_node("default/small") == "n2")
@@ -343,7 +343,8 @@ async def test_who_was_evicted_for_whom_and_where_is_in_the_log_and_not_as_a_bin
             await until(lambda: cluster.bound("vip"))
         (line,) = (record.getMessage() for record in caplog.records if record.name == "koordpy.observe.decision_log")
         assert line == (
-            "default/vip: evicts 1 pod (priority) for default/vip: default/old-3 on n1; nominates 1 pod to n1 (optimal)"
+            "default/vip: evicts 1 pod by rule priority for default/vip: default/old-3 on n1; "
+            "nominates 1 pod to n1 (proof: optimal)"
         )
         (decision,) = (one for one in scheduler.decisions.recent() if one["victims"])
         assert decision["victims"] == ({"pod": "default/old-3", "node": "n1", "rule": "priority"},)

@@ -53,7 +53,7 @@ async def test_a_gang_whose_members_come_one_by_one_is_told_nothing_before_it_is
         await until(lambda: cluster.bound("g-0", "g-1", "g-2", "g-3"))
         assert not [e for e in cluster.events() if e["reason"] == "FailedScheduling"]
         decided = [record.getMessage() for record in caplog.records if record.name == "koordpy.observe.decision_log"]
-        assert decided == ["gang:default/g: 4 of 4 pods on n1 (optimal)"]
+        assert decided == ["gang:default/g: places 4 of 4 pods on n1 (proof: optimal)"]
 
 
 async def test_an_incomplete_gang_is_told_so_after_a_moment_and_bound_when_the_last_member_comes(

@@ -58,8 +58,8 @@ def test_a_decision_says_where_and_why_and_repeats_itself_quietly(lines: pytest.
         decisions.record(waits(f"{number} of 9 members fit"), number=number, at=0.0)
     decisions.record(placed(), number=3, at=0.0)
     assert messages(lines) == [
-        "gang:team-b/b1: 0 of 9 members fit (infeasible)",
-        "gang:team-b/b1: 1 of 1 pod on n1 in blockLayer (optimal)",
+        "gang:team-b/b1: 0 of 9 members fit (proof: infeasible)",
+        "gang:team-b/b1: places 1 of 1 pod on n1, lowest common layer blockLayer (proof: optimal)",
     ]
     assert decisions.recent()[0]["placed"] == 1
     assert len(decisions.recent()) == 4
@@ -97,41 +97,43 @@ def test_every_line_of_a_dry_run_is_marked(lines: pytest.LogCaptureFixture, plan
         pytest.param(
             evicting(["priority"], to=1),
             False,
-            "gang:team-b/b1: evicts 1 pod (priority) for team-b/b1: team-a/a0 on n0; nominates 1 pod to n0 (optimal)",
+            "gang:team-b/b1: evicts 1 pod by rule priority for team-b/b1: team-a/a0 on n0; "
+            "nominates 1 pod to n0 (proof: optimal)",
             id="one for one",
         ),
         pytest.param(
             evicting(["quota"] * 8, to=6),
             False,
-            "gang:team-b/b1: evicts 8 pods (quota) for team-b/b1: team-a/a0 on n0, team-a/a1 on n1, team-a/a2 on n2,"
-            " team-a/a3 on n3 and 4 more; nominates 6 pods to n0, n1, n2, n3 and 2 more (optimal)",
+            "gang:team-b/b1: evicts 8 pods by rule quota for team-b/b1: team-a/a0 on n0, team-a/a1 on n1,"
+            " team-a/a2 on n2, team-a/a3 on n3 and 4 more; "
+            "nominates 6 pods to n0, n1, n2, n3 and 2 more (proof: optimal)",
             id="more than are named",
         ),
         pytest.param(
             evicting(["fair-share", "consolidation", "fair-share"], to=1),
             False,
-            "gang:team-b/b1: evicts 3 pods (2 fair-share, 1 consolidation) for team-b/b1: team-a/a0 on n0,"
-            " team-a/a1 on n1, team-a/a2 on n2; nominates 1 pod to n0 (optimal)",
+            "gang:team-b/b1: evicts 3 pods (2 by rule fair-share, 1 by rule consolidation) for team-b/b1: "
+            "team-a/a0 on n0, team-a/a1 on n1, team-a/a2 on n2; nominates 1 pod to n0 (proof: optimal)",
             id="two rules",
         ),
         pytest.param(
             evicting(["stale-gang"], why="gang team-b/b1 has 2 of 4 members for 60s"),
             False,
-            "gang:team-b/b1: evicts 1 pod (stale-gang) for team-b/b1: team-a/a0 on n0;"
+            "gang:team-b/b1: evicts 1 pod by rule stale-gang for team-b/b1: team-a/a0 on n0;"
             " gang team-b/b1 has 2 of 4 members for 60s",
             id="a gang that gives up",
         ),
         pytest.param(
             evicting(["quota"], unit="", beneficiary=None, why="quota a uses 9 of 8 cpu"),
             False,
-            "evicts 1 pod (quota): team-a/a0 on n0; quota a uses 9 of 8 cpu",
+            "evicts 1 pod by rule quota: team-a/a0 on n0; quota a uses 9 of 8 cpu",
             id="a quota that gives back",
         ),
         pytest.param(
             evicting(["priority"], to=1),
             True,
-            "dry run: gang:team-b/b1: would evict 1 pod (priority) for team-b/b1: team-a/a0 on n0;"
-            " would nominate 1 pod to n0 (optimal)",
+            "dry run: gang:team-b/b1: would evict 1 pod by rule priority for team-b/b1: team-a/a0 on n0;"
+            " would nominate 1 pod to n0 (proof: optimal)",
             id="a dry run",
         ),
     ],
@@ -164,7 +166,9 @@ def test_a_gang_that_is_complete_in_a_moment_is_not_said_to_wait_for_members(lin
     assert decisions.next_due() == 11.0
     decisions.record(placed(), number=2, at=10.5)
     decisions.release(20.0)
-    assert messages(lines) == ["gang:team-b/b1: 1 of 1 pod on n1 in blockLayer (optimal)"]
+    assert messages(lines) == [
+        "gang:team-b/b1: places 1 of 1 pod on n1, lowest common layer blockLayer (proof: optimal)"
+    ]
     assert decisions.next_due() is None
     assert len(decisions.recent()) == 2, "/debug/decisions has both"
 
@@ -190,7 +194,7 @@ def test_a_gang_that_is_linked_meanwhile_is_not_said_to_wait_by_itself(lines: py
     decisions.record(replace(plan, units=units, placements=placements), number=2, at=10.5)
     decisions.release(20.0)
     (line,) = messages(lines)
-    assert line.startswith(f"{linked}: 1 of 1 pod on n1")
+    assert line.startswith(f"{linked}: places 1 of 1 pod on n1")
 
 
 def test_a_thousand_gangs_that_wait_cost_a_line_each_to_look_through() -> None:
@@ -222,4 +226,6 @@ def test_victims_of_a_plan_that_is_not_carried_out_are_not_logged(lines: pytest.
     decisions = DecisionLog()
     decisions.record(evicting(["quota"], to=1), number=1, at=0.0)
     decisions.record(placed(), number=2, at=0.0)
-    assert messages(lines) == ["gang:team-b/b1: 1 of 1 pod on n1 in blockLayer (optimal)"]
+    assert messages(lines) == [
+        "gang:team-b/b1: places 1 of 1 pod on n1, lowest common layer blockLayer (proof: optimal)"
+    ]

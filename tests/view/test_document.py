@@ -227,7 +227,7 @@ def test_who_would_go_is_told_though_nothing_is_carried_out() -> None:
     (unit,) = kept.whole()["queue"]["units"]
     assert unit["victims"] == [["default/low", "n0", "priority"]]
     assert unit["room"] == {"default/high": "n0"}
-    assert "would evict 1 pod (priority)" in unit["message"]
+    assert "would evict 1 pod by rule priority" in unit["message"]
     assert kept.whole()["decisions"] == []
     assert kept.whole()["planned"] == {"default/high": ["n0", None, True]}
     assert kept.whole()["slots"]["domains"] == [[0]]

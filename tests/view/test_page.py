@@ -795,7 +795,7 @@ def test_the_latest_decisions_stay_with_their_reasons(browser: Browser, serve: A
         "at": 100.0,
         "unit": "gang:default/g",
         "what": "bound",
-        "line": "gang:default/g: 1 of 1 pod on n0 (optimal)",
+        "line": "gang:default/g: places 1 of 1 pod on n0 (proof: optimal)",
         "why": "",
         "placed": 1,
         "pods": 1,
@@ -821,10 +821,10 @@ def test_the_latest_decisions_stay_with_their_reasons(browser: Browser, serve: A
     browser.until(LIVE)
     browser.until("doc.taken > 7000")
     recent = browser.text("#recent")
-    assert "1 of 1 pod on n0 (optimal)" in recent
+    assert "places 1 of 1 pod on n0 (proof: optimal)" in recent
     assert recent.index("no room.") < recent.index("1 of 1 pod")
     browser.js("choose(['gang', 'default/g'])")
-    assert "1 of 1 pod on n0 (optimal)" in browser.text("#selected .decided")
+    assert "places 1 of 1 pod on n0 (proof: optimal)" in browser.text("#selected .decided")
     quiet(browser, url)
 
 
