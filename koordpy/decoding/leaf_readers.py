@@ -115,7 +115,8 @@ def choice_reader(values: list[Any]) -> Read:
         if any(type(value) is type(raw) and value == raw for value in values):
             return raw
         words = ", ".join(str(value) for value in sorted(values))
-        walk.fault(path, f"{literal(raw)} is none of: {words}")
+        allowed = words if len(values) == 1 else f"one of {words}"
+        walk.fault(path, f"must be {allowed}, not {literal(raw)}")
         return values[0]
 
     return read

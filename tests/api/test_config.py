@@ -69,8 +69,8 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
 @pytest.mark.parametrize(
     ("text", "faults"),
     [
-        ("kind: Pod", ["kind: 'Pod' is none of: KoordpyConfiguration"]),
-        ("apiVersion: v1", ["apiVersion: 'v1' is none of: koordpy.io/v1alpha1"]),
+        ("kind: Pod", ["kind: must be KoordpyConfiguration, not 'Pod'"]),
+        ("apiVersion: v1", ["apiVersion: must be koordpy.io/v1alpha1, not 'v1'"]),
         ("nonsense: 1", ["nonsense: unknown field"]),
         (
             "filters: {nodeResourcesFit: {ignoredResources: [1], x: 2}}",
@@ -81,21 +81,21 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
         ),
         (
             "preemption: {acrossUsers: overMin}",
-            ["preemption.acrossUsers: 'overMin' is none of: any, never, overShare"],
+            ["preemption.acrossUsers: must be one of any, never, overShare, not 'overMin'"],
         ),
         (
             "{preemption: {acrossUsers: any}, fairness: {reclaim: all}}",
             ["preemption.acrossUsers: any cannot be combined with fairness.reclaim: all"],
         ),
-        ("fairness: {mode: best}", ["fairness.mode: 'best' is none of: exact, gpu-count, kai, off"]),
-        ("fairness: {mode: true}", ["fairness.mode: true is none of"]),
-        ("gpu: {parts: {aliases: [hami, hammi]}}", ["gpu.parts.aliases[1]: 'hammi' is none of: "]),
+        ("fairness: {mode: best}", ["fairness.mode: must be one of exact, gpu-count, kai, off, not 'best'"]),
+        ("fairness: {mode: true}", ["fairness.mode: must be one of "]),
+        ("gpu: {parts: {aliases: [hami, hammi]}}", ["gpu.parts.aliases[1]: must be one of "]),
         (
             "gpu: {parts: {byNumber: [not a name!]}}",
             ["gpu.parts.byNumber[0]: 'not a name!' is not a valid name of a resource"],
         ),
         ("gpu: {parts: {policy: pack}}", ["gpu.parts.policy: unknown field"]),
-        ("gpu: {delivery: dra}", ["gpu.delivery: 'dra' is none of: device-plugin, env, foreign"]),
+        ("gpu: {delivery: dra}", ["gpu.delivery: must be one of device-plugin, env, foreign, not 'dra'"]),
         ("gpu: {linkBandwidth: {PIX: 1, FOO: 2}}", ["gpu.linkBandwidth.FOO: 'FOO' is not a valid link class"]),
         ("podInitialBackoff: 1 s", ["podInitialBackoff: '1 s' is no duration"]),
         ("podInitialBackoff: 1", ["podInitialBackoff: must be a duration (as in 30s, 1h30m), not the number 1"]),
@@ -114,9 +114,12 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
         ("clientConnection: {maxBindsInFlight: 65}", ["clientConnection.maxBindsInFlight: 65 is more than 64"]),
         (
             "ascend: {nslbVersion: '3.0', sharedTorNum: 3}",
-            ["ascend.nslbVersion: '3.0' is none of: 1.0, 2.0", "ascend.sharedTorNum: 3 is none of: 1, 2"],
+            [
+                "ascend.nslbVersion: must be one of 1.0, 2.0, not '3.0'",
+                "ascend.sharedTorNum: must be one of 1, 2, not 3",
+            ],
         ),
-        ("ascend: {superPodOrder: code}", ["ascend.superPodOrder: 'code' is none of: seed"]),
+        ("ascend: {superPodOrder: code}", ["ascend.superPodOrder: must be seed, not 'code'"]),
         ("leaderElection: {leaseDuration: 5s}", ["leaderElection.leaseDuration: must be longer"]),
         ("schedulerNames: []", ["schedulerNames: an empty list"]),
         ("schedulerNames: koord-scheduler", ["schedulerNames: must be a list, not the string 'koord-scheduler'"]),
@@ -127,10 +130,10 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
             "gangs: {auto: label, kinds: [Jobs],"
             " defaults: {gather: [{layer: a, strategy: preferGather}, {strategy: MustGather}]}}",
             [
-                "gangs.auto: 'label' is none of: labels, off, workloads",
-                "gangs.kinds[0]: 'Jobs' is none of: JAXJob, Job, JobSet, LeaderWorkerSet, MPIJob, PaddleJob,"
-                " PodGang, PyTorchJob, RayCluster, StatefulSet, TFJob, TrainJob, XGBoostJob",
-                "gangs.defaults.gather[0].strategy: 'preferGather' is none of: MustGather, PreferGather",
+                "gangs.auto: must be one of labels, off, workloads, not 'label'",
+                "gangs.kinds[0]: must be one of JAXJob, Job, JobSet, LeaderWorkerSet, MPIJob, PaddleJob,"
+                " PodGang, PyTorchJob, RayCluster, StatefulSet, TFJob, TrainJob, XGBoostJob, not 'Jobs'",
+                "gangs.defaults.gather[0].strategy: must be one of MustGather, PreferGather, not 'preferGather'",
                 "gangs.defaults.gather[1].layer: is missing",
             ],
         ),
@@ -145,7 +148,7 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
             "gangs: {defaults: {gather: [{layer: a, strategy: PreferGather, scope: gang},"
             " {layer: a, strategy: MustGather, scope: pod}]}}",
             [
-                "gangs.defaults.gather[1].scope: 'pod' is none of: gang, group, replica",
+                "gangs.defaults.gather[1].scope: must be one of gang, group, replica, not 'pod'",
                 'gangs.defaults.gather[0].scope: "gang" needs MustGather',
             ],
         ),
@@ -352,11 +355,11 @@ def test_a_superpod_size_below_one_is_read_for_the_jobs_to_be_told(size: int) ->
         ("protection: {minRuntime: {priority: 1h}}", "protection.minRuntime: unknown field"),
         (
             "preemption: {surplusVictims: gangs}",
-            "preemption.surplusVictims: 'gangs' is none of: any, pods",
+            "preemption.surplusVictims: must be one of any, pods, not 'gangs'",
         ),
         (
             "quota: {noQuotaYields: sometimes}",
-            "quota.noQuotaYields: 'sometimes' is none of: always, lowerPriority, never",
+            "quota.noQuotaYields: must be one of always, lowerPriority, never, not 'sometimes'",
         ),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 FAULTS: list[tuple[str, Any, list[str]]] = [
     ("no mapping", [1], ["must be a mapping, not a list"]),
     ("nothing in it", {}, ["total: is missing", "queues: is missing"]),
-    ("a mode", {"total": 1, "mode": "fast", "queues": []}, ["mode: 'fast' is none of: exact, gpu-count, kai"]),
+    ("a mode", {"total": 1, "mode": "fast", "queues": []}, ["mode: must be one of exact, gpu-count, kai, not 'fast'"]),
     (
         "a typo",
         {"total": 1, "queues": [queue("a", wieght=1)]},
