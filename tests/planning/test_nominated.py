@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from koordpy.api.claim_objects import ClaimConsumer
 from koordpy.api.objects import Pod, SchedulingGate
 from tests.planning.node_rules import anti, leaving, near, node, planned, pod, reasons, term
 from tests.planning.test_filter_dra import CLASS as GPU_CLASS
-from tests.planning.test_filter_dra import asks, offers, resource_claim
+from tests.planning.test_filter_dra import asks, held, offers, resource_claim
 from tests.planning.test_filter_dra import user as device_user
 from tests.planning.test_filter_volumes import NO_VOLUME, claim, disk, storage_class
 from tests.planning.test_filter_volumes import user as volume_user
@@ -82,6 +83,13 @@ def promised(wire: Pod, at: str) -> Pod:
     return replace(wire, status=replace(wire.status, nominated_node_name=at))
 
 
+def ending(name: str, claim_name: str, device: str) -> list[Any]:
+    """A claim with a device of n1, and the terminating pod that has it."""
+    consumer = ClaimConsumer(resource="pods", name=name, uid=f"uid-{name}")
+    allocated = resource_claim(claim_name, asks(), allocation=held(device, at="n1"), reserved_for=[consumer])
+    return [allocated, leaving(device_user(name, claim_name, at="n1"))]
+
+
 VOLUME = [storage_class(), claim("c1"), claim("c2")]
 CLAIMS: dict[str, tuple[list[Any], Pod, Pod, dict[str, str]]] = {
     "a volume of its node": (
@@ -119,6 +127,54 @@ CLAIMS: dict[str, tuple[list[Any], Pod, Pod, dict[str, str]]] = {
         promised(device_user("h", "c1", priority=10), "n1"),
         device_user("p", "c2", priority=5),
         {"n1": "fits", "n2": "UU: cannot allocate all claims"},
+    ),
+    "a device, beside one that a terminating pod has": (
+        [
+            GPU_CLASS,
+            offers("n1", "d0", "d1"),
+            *ending("l", "c0", "d0"),
+            resource_claim("c1", asks(2)),
+            resource_claim("c2", asks()),
+        ],
+        promised(device_user("h", "c1", priority=10), "n1"),
+        device_user("p", "c2", priority=5),
+        {"n1": "U: cannot allocate all claims", "n2": "UU: cannot allocate all claims"},
+    ),
+    "a device, beside one of a pod that is gone": (
+        [
+            GPU_CLASS,
+            offers("n1", "d0", "d1"),
+            ending("l", "c0", "d0")[0],
+            resource_claim("c1", asks(2)),
+            resource_claim("c2", asks()),
+        ],
+        promised(device_user("h", "c1", priority=10), "n1"),
+        device_user("p", "c2", priority=5),
+        {"n1": "UU: cannot allocate all claims", "n2": "UU: cannot allocate all claims"},
+    ),
+    "the node of a claim that both name": (
+        [GPU_CLASS, offers("n1", "d0"), offers("n2", "d0"), resource_claim("c1", asks())],
+        promised(device_user("h", "c1", priority=10), "n1"),
+        device_user("p", "c1", priority=5),
+        {"n1": "fits", "n2": "UU: cannot allocate all claims"},
+    ),
+    "not the node of a claim that a more important one names": (
+        [GPU_CLASS, offers("n1", "d0"), offers("n2", "d0"), resource_claim("c1", asks())],
+        promised(device_user("h", "c1", priority=4), "n1"),
+        device_user("p", "c1", priority=5),
+        {"n1": "fits", "n2": "fits"},
+    ),
+    "the node of a claim that both name, while its devices come free": (
+        [
+            GPU_CLASS,
+            offers("n1", "d0"),
+            offers("n2", "d0"),
+            *ending("l", "c0", "d0"),
+            resource_claim("c1", asks()),
+        ],
+        promised(device_user("h", "c1", priority=10), "n1"),
+        device_user("p", "c1", priority=5),
+        {"n1": "U: cannot allocate all claims", "n2": "UU: cannot allocate all claims"},
     ),
 }
 

@@ -25,6 +25,7 @@ from koordpy.devices.dra.family.member_limits import MemberLimitReader
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import claims_refusal
 from koordpy.devices.dra.filters.counted_devices import DeviceCount
+from koordpy.devices.dra.filters.evictable_devices import leaving_claims
 from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_by_devices
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import Mask
@@ -229,7 +230,12 @@ class ClaimedDevices(Family):
         view, ledger = claim_view(draft.snapshot.families), claim_ledger(draft.ledgers)
         if claims_refusal(pod, view, ledger) is not None:
             return None
-        return devices_of(pod, node, draft, config) or None
+        found = devices_of(pod, node, draft, config)
+        if found is None:
+            with draft.trial():
+                draft.record(ledger.untie(leaving_claims(draft.snapshot, ledger)))
+                found = devices_of(pod, node, draft, config)
+        return found or None
 
     def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
         """Implements `Family.allocate`: the pods of each node together, node by node in natural order."""

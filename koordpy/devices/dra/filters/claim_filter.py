@@ -78,7 +78,8 @@ class DynamicResources(DraftClaims, Rule):
     def verdict(self) -> Verdict:
         """Implements `Rule.verdict`.
 
-        Refused are nodes that an allocated claim excludes, then nodes without devices for all claims together.
+        Refused are nodes that an allocated claim excludes, then nodes that exclude a nominated pod with the same claim,
+        then nodes without devices for all claims together.
         """
         count = len(self._nodes)
         which = np.zeros(count, dtype=np.int32)
@@ -89,6 +90,10 @@ class DynamicResources(DraftClaims, Rule):
             cause = f"claim {tied} is tied to a node" if tied else ""
             refusals.append(replace(ELSEWHERE, no_node_helps=cause) if cause else ELSEWHERE)
             which[elsewhere] = 1
+        promised = (which == 0) & ~self._beside_nominated()
+        if promised.any():
+            refusals.append(refuse(refusal_texts.CANNOT_TEXT))
+            which[promised] = len(refusals)
         closed, unserved = self.closed(), extended_limit(self.view.gates_off)
         for wants in self.wants():
             if not wants.claims:
@@ -119,6 +124,20 @@ class DynamicResources(DraftClaims, Rule):
                 selector = allocation.node_selector
             if selector is not None:
                 inside &= self._selected(selector)
+        return inside
+
+    def _beside_nominated(self) -> Mask:
+        """Returns [nodes] True where the claims that the pod shares with nominated pods are to be allocated.
+
+        A claim is allocated once, so that an allocation elsewhere would keep a nominated pod from its node.
+        """
+        inside = np.ones(len(self._nodes), dtype=bool)
+        waiting = set(self.open_keys())
+        for one in self._draft.reserved_claims(self.pod) if waiting else ():
+            for key, grant in one.devices.get(CLAIMS, {}).items():
+                selector = node_selector(grant, one.node, self.offers) if key in waiting else None
+                if selector is not None:
+                    inside &= self._selected(selector)
         return inside
 
     def _tied_claim(self) -> str:
