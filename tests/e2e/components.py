@@ -171,6 +171,7 @@ def kube_controller_manager(
     service_account_key: Path,
     gangs: GangApi | None,
     root_ca: Path | None = None,
+    gates: Sequence[str] = (),
 ) -> list[str]:
     """The controllers of CONTROLLERS under one user, which therefore needs the rights of all of them.
 
@@ -191,7 +192,7 @@ def kube_controller_manager(
         "--secure-port=0",
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
-        *_gates(gangs),
+        *_gates(gangs, gates),
     ]
 
 

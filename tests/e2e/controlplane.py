@@ -52,7 +52,7 @@ class ControlPlane:
     upstream_gangs: serve PodGroups of scheduling.k8s.io, with their feature gates (gang_api.py); not before 1.36.
     unlimited: no limit on requests in flight, no priority and fairness (for measurements).
     scheduler_profiles: of kube-scheduler's configuration; its default one when empty.
-    gates: features to turn on in the API server and the scheduler.
+    gates: features to turn on in the API server, the controller manager and the scheduler.
     users: user name -> groups; each gets a token (`tokens`) and can have a kubeconfig. "admin" is always there.
     folder: where data, logs and kubeconfig files go; a temporary one that is removed when None.
     port: of the API server; a free one when None.
@@ -297,6 +297,7 @@ class ControlPlane:
             service_account_key=self.folder / "service-accounts.key",
             gangs=self.gangs,
             root_ca=self.ca if self._for_nodes else None,
+            gates=self._gates,
         )
         self._start("kube-controller-manager", command)
 

@@ -169,6 +169,57 @@ class ClaimMaker:
         return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
+class GroupMaker(ClaimMaker):
+    """PodGroups with resource claims, and their pods, on the devices of a `ClaimMaker`."""
+
+    async def templates(self, api: Client, count: int) -> None:
+        """Creates a number of ResourceClaimTemplates t0, t1, ..."""
+        for i in range(count):
+            body = self._object("ResourceClaimTemplate", f"t{i}", {"spec": {"devices": self._devices(last=False)}})
+            await api.create(f"{RESOURCE}/namespaces/default/resourceclaimtemplates", body)
+
+    def group(self, name: str, number: int) -> Json:
+        """Returns the spec of a PodGroup: a gang, or pods that start alone, with one or two claims by name or template.
+
+        The claims by name are c(2 * number) and the next one.
+        """
+        entries: list[Json] = [self._entry(f"e{i}", number, i) for i in range(self.rng.choice([1, 1, 2]))]
+        size = self.rng.choice([1, 2, 2, 3])
+        least = size if self.chance(0.7) else max(1, size - 1)
+        policy: Json = {"gang": {"minCount": least}} if self.chance(0.6) else {"basic": {}}
+        return {"name": name, "size": size, "spec": {"schedulingPolicy": policy, "resourceClaims": entries}}
+
+    def _entry(self, name: str, number: int, i: int) -> Json:
+        if self.chance(0.5):
+            return {"name": name, "resourceClaimName": f"c{2 * number + i}"}
+        return {"name": name, "resourceClaimTemplateName": f"t{2 * number + i}"}
+
+    def members(self, group: Json) -> list[Json]:
+        """Returns the pods of a group. Most have all of its entries; some lack one, or have another claim beside them.
+
+        An entry of a pod that differs from the group's entry of that name means a claim of the pod alone.
+        """
+        out = []
+        for i in range(group["size"]):
+            entries: list[Json] = [dict(one) for one in group["spec"]["resourceClaims"] if self.chance(0.9)]
+            if self.chance(0.15):
+                entries.append({"name": "own", "resourceClaimTemplateName": "own"})
+            if entries and self.chance(0.08):
+                entries[0] = {"name": entries[0]["name"], "resourceClaimTemplateName": "own"}
+            cpu = self.rng.choice(["100m", "100m", "3"])
+            container = {"name": "main", "image": "img", "resources": {"requests": {"cpu": cpu}}}
+            spec: Json = {
+                "schedulerName": PLAIN,
+                "terminationGracePeriodSeconds": 0,
+                "schedulingGroup": {"podGroupName": group["name"]},
+                "resourceClaims": entries,
+                "containers": [container],
+            }
+            meta = {"name": f"{group['name']}-{i}", "namespace": "default"}
+            out.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+        return out
+
+
 async def devices_of(api: Client, pod: Json) -> list[tuple[str, str, str, str]]:
     """Returns (request, driver, pool, device) of the claims of a bound pod, in order."""
     names = [one["resourceClaimName"] for one in pod["spec"].get("resourceClaims", [])]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e import claim_differential, gang_differential
+from tests.e2e import claim_differential, gang_differential, group_claim_differential
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.differential import plane_of, run
 from tests.e2e.gang_api import kubernetes_version, minor_of
@@ -39,3 +39,12 @@ async def test_claims_get_the_devices_that_kube_scheduler_gives(assets: Path, tm
         outcome = await claim_differential.run(plane, pods=60, seed=1000)
     assert outcome.differences == []
     assert 10 < outcome.fitted < outcome.tried == 60
+
+
+async def test_claims_of_groups_are_allocated_as_kube_scheduler_does(assets: Path, tmp_path: Path) -> None:
+    if minor_of(kubernetes_version(assets)) < (1, 37):
+        return  # claims of PodGroups are beta since 1.37
+    with group_claim_differential.plane_of(assets, tmp_path / "plane") as plane:
+        outcome = await group_claim_differential.run(plane, pods=40, seed=1000)
+    assert outcome.differences == []
+    assert outcome.whole > 4

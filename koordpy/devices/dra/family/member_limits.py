@@ -7,11 +7,12 @@ single nodes. Of any two sets of matching devices, one contains the other, or th
 and only if, for each set, the demand of the sets inside it is at most its free devices (Hall's condition for nested
 sets). For other claims, the filter searches the devices of all pods of a node (`DynamicResources.fits_after`).
 
-A claim that several members name is allocated once. If its devices belong to single nodes, its members must be on one
-node.
+A claim that several members name is allocated once. Its members share a node, unless the same nodes reach every device
+that suits the claim. This is exact for devices of single nodes. If devices of nodes and of the network suit the claim,
+placements on several nodes are left out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,6 +73,7 @@ class MemberLimitReader:
             for key in rule.open_keys():
                 users.setdefault(key, []).append(shape)
         shared = {key: shapes for key, shapes in users.items() if sum(self._numbers[one] for one in shapes) > 1}
+        self._ledger.shared.update(shared)
         for key, shapes in shared.items():
             number = sum(self._numbers[one] for one in shapes)
             if number - spare > MAX_CONSUMERS:
@@ -94,10 +96,10 @@ class MemberLimitReader:
         devices = {
             device for request in claim.spec.requests for one in request.alternatives for device in self._of(one)
         }
-        if all(device.node for device in devices):
+        # devices that the same nodes reach tie the members to these nodes only, which the filter does by itself
+        reaches = {repr(device.selector) for device in devices}
+        if len(reaches) != 1 or any(device.node or device.facts.binds_to_node for device in devices):
             self.limits.one_node.append(tuple(shapes))
-        elif any(device.node or device.selector is not None or device.facts.binds_to_node for device in devices):
-            self.limits.refusals.update(dict.fromkeys(shapes, UNSUPPORTED))
 
     def _own(self, own: Mapping[bytes, Sequence[UnallocatedClaim]], shared: Mapping[str, Sequence[bytes]]) -> None:
         """Adds the limits of claims that only one member names."""
@@ -111,47 +113,30 @@ class MemberLimitReader:
         if simple and not shared and all(map(_is_countable, sets)) and _are_nested([one.devices for one in sets]):
             self._columns(sets)
             return
-        for shape in own:
-            self._ledger.apart[shape] = self._numbers[shape]
-        spread = [
-            device
-            for claims in own.values()
-            for claim in claims
-            for request in claim.spec.requests
-            for one in request.alternatives
-            for device in self._of(one)
-            if not device.node
-        ]
-        if spread:
-            self.limits.refusals.update(dict.fromkeys(own, UNSUPPORTED))
-        elif shared:
-            self._with_shared(own, shared)
-
-    def _with_shared(self, own: Mapping[bytes, object], shared: Mapping[str, Sequence[bytes]]) -> None:
-        """Excludes members with separate claims that compete with a shared claim for devices."""
-        rules = [self._rules[shapes[0]] for shapes in shared.values()]
-        taken = {
-            device
-            for rule in rules
-            for wants in rule.wants()
-            for claim in wants.claims
-            if claim.key in shared
-            for request in claim.spec.requests
-            for one in request.alternatives
-            for device in self._of(one)
+        # devices of a node are searched for all of its pods together, those of shared claims too
+        together = dict.fromkeys((*own, *(shape for shapes in shared.values() for shape in shapes)))
+        equal: dict[Hashable, int] = {}
+        keys = {shape: self._rules[shape].capacity_key() for shape in together}
+        for shape, key in keys.items():
+            equal[key] = equal.get(key, 0) + self._numbers[shape]
+        for shape, key in keys.items():
+            self._ledger.apart[shape] = equal[key]
+        open_claims = {
+            shape: [one for wants in self._rules[shape].wants() for one in wants.claims] for shape in together
         }
-        for shape in own:
-            mine = {
-                device
-                for wants in self._rules[shape].wants()
-                for claim in wants.claims
-                if claim.key not in shared
-                for request in claim.spec.requests
-                for one in request.alternatives
-                for device in self._of(one)
-            }
-            if mine & taken:
-                self.limits.refusals[shape] = UNSUPPORTED
+        wide = {shape for shape, claims in open_claims.items() if any(map(self._is_wide, claims))}
+        # devices of several nodes are searched together only on one node
+        if wide & own.keys() and not any(wide <= set(some) for some in self.limits.one_node):
+            self.limits.refusals.update(dict.fromkeys(own, UNSUPPORTED))
+
+    def _is_wide(self, claim: UnallocatedClaim) -> bool:
+        """Returns whether a device that several nodes reach suits a claim."""
+        return any(
+            not device.node
+            for request in claim.spec.requests
+            for one in request.alternatives
+            for device in self._of(one)
+        )
 
     def _of(self, alternative: Alternative) -> frozenset[OfferedDevice]:
         """Returns all devices that suit a request, on any node."""

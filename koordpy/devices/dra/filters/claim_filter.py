@@ -298,10 +298,7 @@ class DynamicResources(DraftClaims, Rule):
     # -- pods of one plan ----------------------------------------------------------------------------------------------
 
     def copies(self) -> Ints | None:
-        """Implements `Rule.copies`: copies have separate claims like those of the pod.
-
-        None if columns count the devices.
-        """
+        """Implements `Rule.copies`: pods with claims like these, some shared; None if columns count them."""
         if self.is_in_problem:
             return None
         out = np.zeros(len(self._nodes), dtype=np.int64)
@@ -315,12 +312,14 @@ class DynamicResources(DraftClaims, Rule):
         return out
 
     def _holds(self, node: int, number: int) -> bool:
-        """Returns True if a node has devices for a number of pods that each have separate claims like these."""
-        return JointChoice([self] * number, node, self._draft, shared=()).choose(every=False) is not None
+        """Returns whether a node has devices for a number of pods with claims like these."""
+        shared = self._ledger.shared
+        return JointChoice([self] * number, node, self._draft, shared=shared).choose(every=False) is not None
 
     def capacity_key(self) -> Hashable:
         """Implements `Rule.capacity_key`: pods with equal claims share the devices."""
-        return PLUGIN, tuple(wants.content for wants in self.wants()), tuple(sorted(self.keys_in_use()))
+        shared = self._ledger.shared.intersection(self.keys)
+        return PLUGIN, tuple(wants.content for wants in self.wants()), tuple(sorted({*self.keys_in_use(), *shared}))
 
     def keys_in_use(self) -> list[str]:
         """Returns the claims of the pod that have an allocation, on the draft."""

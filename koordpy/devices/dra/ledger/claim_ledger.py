@@ -39,7 +39,10 @@ class ClaimLedger(DeviceLedger):
         self.users: dict[str, set[str]] = {}
         """Claim that several pods of the Draft share -> uids of these pods."""
         self.apart: dict[bytes, int] = {}
-        """Shape of gang members -> number of members, for shapes with devices that must be searched together."""
+        """Shape of gang members -> number of members with equal claims, for shapes with devices that must be searched
+        together."""
+        self.shared: set[str] = set()
+        """Claims without an allocation that several members of a gang name."""
         self._gone: dict[str, set[str]] = {}
         """Claim -> uids of those consumers that the Draft evicts."""
         self._usage: DeviceUsage | None = None
