@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api.claim_objects import DeviceClass, DeviceClassSpec, ResourceSlice
+from koordpy.api.claim_objects import DeviceClass, DeviceClassSpec, ExactRequest, ResourceSlice
 from koordpy.api.objects import ObjectMeta
 from tests.planning.node_rules import node, planned
 from tests.planning.test_filter_dra import CLASS, asks, messages, offers, resource_claim, user
@@ -74,6 +74,15 @@ def test_own_claims_beside_a_shared_one_may_take_devices_of_the_network(number: 
     objects += [resource_claim("s", asks()), *(resource_claim(f"c{i}", asks()) for i in range(number))]
     members = [user(f"p-{i}", "s", f"c{i}", gang="g") for i in range(number)]
     assert bool(bound(planned([*objects, group("g", number), *members]))) is placed
+
+
+def test_one_member_may_take_devices_of_the_network_beside_members_with_devices_of_nodes() -> None:
+    everything = DeviceClass(metadata=ObjectMeta(name="any"), spec=DeviceClassSpec(selectors=[]))
+    anywhere = replace(asks(2), exactly=ExactRequest(device_class_name="any", count=2))
+    objects = [node("n1:8"), CLASS, everything, offers("n1", "g0", "g1"), network("d0")]
+    objects += [resource_claim("c0", anywhere), resource_claim("c1", asks())]
+    members = [user(f"p-{i}", f"c{i}", gang="g") for i in range(2)]
+    assert bound(planned([*objects, group("g", 2), *members])) == {"p-0": "n1", "p-1": "n1"}
 
 
 def test_members_with_equal_claims_and_different_requests_share_a_node() -> None:

@@ -125,8 +125,9 @@ class MemberLimitReader:
             shape: [one for wants in self._rules[shape].wants() for one in wants.claims] for shape in together
         }
         wide = {shape for shape, claims in open_claims.items() if any(map(self._is_wide, claims))}
-        # devices of several nodes are searched together only on one node
-        if wide & own.keys() and not any(wide <= set(some) for some in self.limits.one_node):
+        # devices that several nodes reach are searched for the pods of one node only
+        several = sum(self._numbers[shape] for shape in wide) > 1
+        if several and wide & own.keys() and not any(wide <= set(some) for some in self.limits.one_node):
             self.limits.refusals.update(dict.fromkeys(own, UNSUPPORTED))
 
     def _is_wide(self, claim: UnallocatedClaim) -> bool:
