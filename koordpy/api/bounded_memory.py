@@ -2,13 +2,14 @@
 """Caches of pure functions, such as parsing a quantity, with bounded memory.
 
 `cached` limits the number of entries of a cache. `forget_all` clears all such caches at once: an old entry that remains
-would prevent the release of the whole memory page that it is on, so that memory would grow. `once` caches a value as
-long as the object exists from which it was read.
+would prevent the release of the whole memory page that it is on, so that memory would grow. `shared` and `HashedOnce`
+make values cheap keys of such caches. `once` caches a value as long as the object exists from which it was read.
 """
 
 from collections.abc import Callable, Hashable
-from functools import _lru_cache_wrapper, lru_cache
-from typing import ParamSpec, TypeVar
+from dataclasses import fields
+from functools import _lru_cache_wrapper, cached_property, lru_cache
+from typing import Any, ParamSpec, TypeVar, cast
 from weakref import ref
 
 P = ParamSpec("P")
@@ -46,6 +47,29 @@ def forget_all() -> None:
     turn += 1
     for forget in _FORGET:
         forget()
+
+
+class HashedOnce:
+    """Base class of frozen dataclasses that are keys of many look-ups: the hash is computed once.
+
+    A subclass sets `__hash__ = HashedOnce.__hash__`, because `dataclass` would replace it.
+    """
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, one.name) for one in fields(cast(Any, self))))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+_first_of_equals = cached(1 << 14)(lambda value: value)
+
+
+def shared(value: K) -> K:
+    """Returns one object for all equal values, as far as they are cached, so that comparing them is comparing
+    identities."""
+    return cast(K, _first_of_equals(value))
 
 
 def once(read: Callable[[K, M], T]) -> Callable[[K, M], T]:

@@ -21,7 +21,7 @@ from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.family_registry import devices_costs, left_out_of_fit
 from koordpy.feasibility.filtering import rules_of
-from koordpy.feasibility.score_registry import SCORES, SHOWN_IF_GIVEN, scores_of
+from koordpy.feasibility.score_registry import SCORES, SHOWN_IF_GIVEN, SoftTotal, scores_of
 from koordpy.framework.filter_protocol import Refusal, Verdict, chain
 from koordpy.framework.pod_rule_filter import ANY_NUMBER, Rule
 from koordpy.plan.limits import FEW_ROWS
@@ -241,12 +241,13 @@ class ShapeState:
             return
         # only the changed nodes
         fitted = self.slots[rows] > 0 if self._by_feasible else None
-        if len(rows) <= FEW_ROWS and not self._copies and self._reserved is None:
+        if len(rows) <= FEW_ROWS and self._reserved is None:
             for row in rows.tolist():
                 self._update_row(row)
         else:
             self._update(rows)
-        if self._varies or (fitted is not None and not np.array_equal(fitted, self.slots[rows] > 0)):
+        refitted = fitted is not None and not np.array_equal(fitted, self.slots[rows] > 0)
+        if refitted or not self._soft.renew(rows, self.slots):
             self._normalise()
         else:
             self.total[rows] = self.soft[rows] + self._capacity_scores(rows)
@@ -264,14 +265,14 @@ class ShapeState:
         for change in changes:
             for one in self._followers:
                 changed = one.change(*change)
-                moved |= changed and not (isinstance(one, Rule) and one.local)
+                moved |= changed and not one.local
         local = [rule for rule in self.rules if rule.local]
         if moved or (local and self._reserved is not None):
             self.allowed = self._passes()
         elif local:
             passes = self._far_passes[rows]
             for rule in local:
-                passes = passes & rule.verdict().fits[rows]
+                passes = passes & rule.fits_at(rows)
             # problems that were built before refer to this array and must not change, so it is copied
             self.allowed = self.allowed.copy()
             self.allowed[rows] = passes
@@ -284,6 +285,8 @@ class ShapeState:
         room: int = have[0] - used[0]
         for column, amount in self.request[1:]:
             room = min(room, (have[column] - used[column]) // amount)
+        for copies in self._copies:
+            room = min(room, int(copies[row]))
         self.slots[row] = max(room, 0) * int(self.allowed[row])
         self.fit[row] = resources_fit_at(
             owner.snapshot.columns,
@@ -326,21 +329,14 @@ class ShapeState:
 
     def _normalise(self) -> None:
         """Computes `soft` and `total`, with scores normalised over the nodes that are feasible now."""
-        scores = self._owner.config.scores
-        raw = self.static.scores
-        moving = any(not one.silent and not one.fixed for one in self._soft_scores)
-        self._varies = bool(raw.untolerated.any() or raw.preferred.any() or moving)
-        """True if a change of the draft may change the normalised scores of all nodes."""
-        self.soft: Ints = np.zeros(len(self.slots), dtype=np.int64)
+        self._soft = SoftTotal(self._soft_scores, self.static.scores, self._owner.config.scores, self.slots > 0)
+        self.total: Ints = self.soft + self._capacity_scores(slice(None))
+
+    @property
+    def soft(self) -> Ints:
         """`total` without the scores that depend on free capacity. Used with a gather goal, because its goals pack
         already."""
-        feasible = self.slots > 0
-        for plugin, values in normalised(raw, feasible).items():
-            self.soft = self.soft + scores.weight(plugin) * values
-        for one in self._soft_scores:
-            if scores.weight(one.plugin) and not one.silent:
-                self.soft = self.soft + scores.weight(one.plugin) * one.values(feasible)
-        self.total: Ints = self.soft + self._capacity_scores(slice(None))
+        return self._soft.values
 
     def _capacity_scores(self, rows: NDArray[np.int64] | slice) -> Ints:
         """Returns the weighted scores of the given nodes that depend on their free capacity."""

@@ -52,6 +52,10 @@ class Rule(ABC):
     def verdict(self) -> Verdict:
         """Returns the verdict on every node for one more pod of the shape, given the pods counted so far."""
 
+    def fits_at(self, rows: Ints) -> NDArray[np.bool_]:
+        """Returns [rows] True if the pod fits on the node, of some nodes (positions); as `verdict`."""
+        return self.verdict().fits[rows]
+
     def permanent_verdict(self) -> Verdict:
         """Returns the verdict without the refusals that placing other members of the same plan could remove.
 

@@ -77,22 +77,23 @@ def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCost
     wide = node_weight * (n + 1) >= INT64_LIMIT
     dtype: Any = object if wide else np.int64
     inf = node_weight * (n + 2) * 2 if wide else INT64_LIMIT
-    tables: dict[tuple[int, int, int, int], Any] = {}
-    rows = np.stack([room, loss, costs, stands], axis=1).tolist()
+    rows: list[tuple[int, int, int, int]] = [*zip(*(one.tolist() for one in (room, loss, costs, stands)), strict=True)]
+    tables: dict[tuple[int, int, int, int], list[int]] = {}
+    for key in set(rows):
+        slots_here, loss_here, costs_here, stands_here = key
+        own = extra.tables[costs_here] if extra is not None else (0,) * (n + 1)
+        fixed = (0 if stands_here else node_weight) + slots_here
+        several = range(1, min(slots_here, n) + 1)
+        tables[key] = [0, *(fixed + slot_base * loss_here * m + extra_weight * (own[m] - own[0]) for m in several)]
+    if max(map(len, tables.values())) == 2 and len(rows) >= n:
+        # each node takes at most one pod: the n cheapest nodes, of equal ones the first by name
+        cheapest = sorted(range(len(rows)), key=lambda i: tables[rows[i]][1])[:n]
+        return {int(able[i]): 1 for i in sorted(cheapest)}
     # suffix[i][m]: least cost of m pods on the nodes from position i to the end
     suffix = np.full((len(able) + 1, n + 1), inf, dtype=dtype)
     suffix[-1, 0] = 0
     for i in range(len(able) - 1, -1, -1):
-        slots_here, loss_here, costs_here, stands_here = key = tuple(rows[i])
-        table = tables.get(key)
-        if table is None:
-            own = extra.tables[costs_here] if extra is not None else (0,) * (n + 1)
-            fixed = (0 if stands_here else node_weight) + slots_here
-            values = [0] + [
-                fixed + slot_base * loss_here * m + extra_weight * (own[m] - own[0])
-                for m in range(1, min(slots_here, n) + 1)
-            ]
-            table = tables[key] = np.array(values, dtype=dtype)
+        table = tables[rows[i]]
         row = suffix[i + 1].copy()
         for m in range(1, len(table)):
             np.minimum(row[m:], suffix[i + 1][: n + 1 - m] + table[m], out=row[m:])
@@ -101,7 +102,7 @@ def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCost
     counts: dict[int, int] = {}
     rest = n
     for i in range(len(able)):
-        table = tables[tuple(rows[i])]
+        table = tables[rows[i]]
         for take in range(min(rest, len(table) - 1), -1, -1):
             if table[take] + suffix[i + 1][rest - take] == suffix[i][rest]:
                 break

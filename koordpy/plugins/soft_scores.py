@@ -38,6 +38,9 @@ class SoftScore(ABC):
     fixed: bool = False
     """True if placements and evictions change the score only because they change the set of feasible nodes."""
 
+    local: bool = False
+    """True if a pod on a node changes the score of that node only, except where it changes `scale`."""
+
     @abstractmethod
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         """Adds a pod on a node (sign 1) or removes it (-1); returns True if scores may have changed."""
@@ -45,6 +48,16 @@ class SoftScore(ABC):
     @abstractmethod
     def values(self, feasible: Mask) -> Ints:
         """Returns [nodes] the score 0..100, normalised over the feasible nodes as in kube-scheduler."""
+
+    def scale(self, feasible: Mask) -> int:
+        """Returns the number by which a local score is normalised. Equal numbers give a node without change an equal
+        score."""
+        raise NotImplementedError
+
+    def value_at(self, node: int, scale: int, *, feasible: bool) -> int:
+        """Returns the entry of `values` of a node (position) of a local score. scale: result of `scale`. feasible:
+        whether the node is."""
+        raise NotImplementedError
 
 
 class InterPodAffinity(SoftScore):

@@ -163,8 +163,7 @@ class Gpus(Family):
     def pod_costs(self, pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> Sequence[Ints]:
         """Implements `Family.pod_costs`: prefers fast links between the pod's GPUs, then few NUMA zones, then few
         GPUs left on the node."""
-        slow, zones, left = plain_gpus(pod, inputs).at(nodes)
-        return -slow, *zones.T, left
+        return plain_gpus(pod, inputs).at(nodes)
 
     def freeable(
         self, kinds: Sequence[PodInfo], inputs: FilterInputs, *, reserved: Mapping[int, Mapping[str, int]]

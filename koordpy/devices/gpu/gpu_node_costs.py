@@ -18,7 +18,7 @@ from koordpy.cache.snapshot import Ints
 from koordpy.devices.gpu.choice.gpu_wants import PodWant
 from koordpy.devices.gpu.gpu_allocation import choice_sets_at
 from koordpy.devices.gpu.gpu_machine import GPUS, Machine
-from koordpy.devices.gpu.gpu_nodes import GpuNodes, GpuState, UnreadableWish, want_of
+from koordpy.devices.gpu.gpu_nodes import MOST_GPUS, GpuNodes, GpuState, UnreadableWish, want_of
 from koordpy.placement.problem import DeviceCosts, Devices
 from koordpy.pods.gang_refs import GroupKey
 from koordpy.pods.pod_info import PodInfo
@@ -124,19 +124,20 @@ class _GpuTable:
         asking = next(kind.pod for kind in self._kinds if kind.want is not None)
         count = len(gpus.draft.snapshot.nodes)
         out = np.zeros(count, dtype=np.int64)
-        if not gpus.view.nodes and gpus.zones is None:
+        zones = gpus.zones.keys() if gpus.zones is not None else out
+        if not gpus.view.nodes:
             rooms = gpus.counted(np.arange(count), asking)
-            _, first, which = np.unique(rooms, return_index=True, return_inverse=True)
+            _, first, which = np.unique(zones * (MOST_GPUS + 1) + rooms, return_index=True, return_inverse=True)
             self._first = [int(i) for i in first]
-            return which.reshape(-1).astype(np.int64)
-        for node in range(count):
+            return np.asarray(which.reshape(-1), dtype=np.int64)
+        for node, zone in enumerate(zones.tolist()):
             state = gpus.state(node)
             key = (
                 self._machine_key(state.by_name),
                 state.free,
                 self._group_masks(state),
                 gpus.usable_gpus(node, asking),
-                gpus.zones.key(node) if gpus.zones is not None else None,
+                zone,
             )
             number = numbers.setdefault(key, len(numbers))
             if number == len(self._first):

@@ -5,6 +5,8 @@ Nodes are compared by the slowest pair that the pod would get, then by fewest fr
 are cached per shape, and recomputed only for nodes that the draft changed.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from koordpy.cache.snapshot import Ints
@@ -46,35 +48,27 @@ class PlainGpus:
         """[nodes] class of the slowest pair that the pod gets; -1 if the node does not take it."""
         self.left: Ints = np.zeros(count, dtype=np.int64)
         """[nodes] free GPUs that the pod would leave."""
-        self.zones: Ints = np.zeros((count, gpus.zones.width if gpus.zones is not None else 0), dtype=np.int64)
-        """[nodes, entries] cost of the zones that the pod takes."""
         self._known = np.zeros(count, dtype=bool)
         self._seen = gpus.draft.version
 
-    def at(self, nodes: Ints) -> tuple[Ints, Ints, Ints]:
-        """Returns (slow, zones, left) of some nodes (positions). Without Devices and zones only the number of free GPUs
-        is compared."""
-        if (
-            not self._gpus.view.nodes
-            and self._gpus.zones is None
-            and self._want is not None
-            and not self._want.least_kbs
-        ):
-            nothing = np.zeros(len(nodes), dtype=np.int64)
-            return nothing, nothing[:, None], self._gpus.counted(nodes, self._pod) - self._want.count
+    def at(self, nodes: Ints) -> Sequence[Ints]:
+        """Returns the costs of some nodes (positions), the most important first: the slowest pair, the cost of zones,
+        the GPUs left. Where all nodes have the same cost, it is left out."""
+        gpus, want = self._gpus, self._want
+        zones = [gpus.zones.pod_costs(self._pod)[nodes]] if gpus.zones is not None else []
+        if not gpus.view.nodes and want is not None and not want.least_kbs:
+            return *zones, gpus.counted(nodes, self._pod) - want.count
         draft = self._gpus.draft
         self._known[draft.touched_since(self._seen)] = False
         self._seen = draft.version
         for node in nodes[~self._known[nodes]].tolist():
             self._compute(node)
-        return self.slow[nodes], self.zones[nodes], self.left[nodes]
+        return -self.slow[nodes], *zones, self.left[nodes]
 
     def _compute(self, node: int) -> None:
         self._known[node] = True
         gpus, want = self._gpus, self._want
         zones = gpus.pod_zones(node, (self._pod,)) if gpus.zones is not None else None
         worth = gpus.link_classes(node, (want,), None, zones) if want is not None else None
-        if gpus.zones is not None:
-            self.zones[node] = gpus.zones.cost(node, (self._pod,))
         self.slow[node] = -1 if worth is None else worth.low
         self.left[node] = gpus.usable_gpus(node, self._pod) - (want.count if want is not None else 0)

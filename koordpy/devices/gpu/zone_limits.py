@@ -7,9 +7,10 @@ The kubelet chooses the zones of a pod before its device plugin chooses GPUs. So
 only declares the interface; the view of the family of NUMA zones implements `ZoneSource`.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from koordpy.cache.snapshot import Ints
 from koordpy.devices.gpu.gpu_machine import GpuAsk
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.pod_info import PodInfo
@@ -53,8 +54,8 @@ class ZoneLimits(Protocol):
     def width(self) -> int:
         """Length of the result of `cost`."""
 
-    def key(self, node: int) -> Hashable:
-        """Returns a key that is equal for nodes on which `gpu_masks` and `cost` have equal results."""
+    def keys(self) -> Ints:
+        """Returns [nodes] a number that is equal for nodes on which `gpu_masks` and `cost` have equal results."""
 
     def gpu_masks(self, node: int, pods: Sequence[PodInfo]) -> Sequence[PodZones] | None:
         """Returns the GPUs that each pod may get; None if zones limit no pod there."""
@@ -64,6 +65,9 @@ class ZoneLimits(Protocol):
 
         Sums over nodes are compared from left to right; lower is better.
         """
+
+    def pod_costs(self, pod: PodInfo) -> Ints:
+        """Returns [nodes] the cost of the zones that one pod takes; in the order of `cost`."""
 
 
 class ZoneSource(Protocol):

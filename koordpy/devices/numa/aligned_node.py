@@ -1,51 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
 """The zones of one node as the kubelet aligns them: from its report, its label and its Device (numa.md 1 and 4)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from koordpy.api import keys
+from koordpy.api.bounded_memory import shared
 from koordpy.config.configuration import Gpu, KoordpyConfiguration
 from koordpy.config.numa_settings import NumaSettings
 from koordpy.devices.gpu.gpu_view import NodeGpus
-from koordpy.devices.numa.admission import Policy, Scope, Zoned, Zones, is_memory
-from koordpy.devices.numa.free_amounts import ReportedPod, free_amounts
+from koordpy.devices.numa.admission import Policy, Scope, Zoned, Zones, is_memory, memory_sets
+from koordpy.devices.numa.free_amounts import FreeZones, ReportedPod, free_amounts
 from koordpy.devices.numa.numa_book import NodeNuma, ZonePod
 from koordpy.devices.numa.zone_records import ByZone
 from koordpy.devices.numa.zone_sets import MOST_ZONES
+from koordpy.devices.numa.zone_state import NO_ZONES, Row, ZoneKind, ZoneState
 from koordpy.pods.resource_amounts import Amounts
 
-Row = tuple[int, ...]
+Settings = tuple[NumaSettings, Gpu]
+"""Settings of NUMA zones and of GPUs."""
 
 
 @dataclass(frozen=True, eq=False)
 class AlignedNode:
-    """The zones of a node. Amounts are in the units of `api.quantity.units`."""
+    """The zones of a node and what its report says about them. Amounts are in the units of `api.quantity.units`."""
 
     numa: NodeNuma
-    policy: Policy
-    scope: Scope
-    zones: Zones
-    """Zones of all aligned resources."""
-    allocatable: Zoned
-    """Resource -> [zones] amount; only aligned resources."""
-    available: Zoned
+    gpus: NodeGpus | None
+    """GPUs by the Device of the node; None without a Device."""
+    kind: ZoneKind = NO_ZONES
+    available: Zoned = field(default_factory=dict)
     """Resource -> [zones] amount that the report shows as free; without `by_device`."""
     by_device: Mapping[str, int] = field(default_factory=dict)
     """GPU resource of which the Device states free amounts -> units of one GPU."""
-    gpu_zones: Row = ()
-    """[zones] mask of the GPUs of each zone; empty if the zone of a GPU is not known."""
-    gpus: NodeGpus | None = None
-    """GPUs by the Device of the node; None without a Device."""
-    memo: dict[object, Any] = field(default_factory=dict, repr=False)
-    """Values that other modules derive from this object."""
 
     @cached_property
-    def key(self) -> object:
-        """A hashable value that is equal for nodes with equal zones, apart from what is free."""
-        return self.policy, self.scope, self.zones, tuple(sorted(self.allocatable.items()))
+    def listed(self) -> Zoned:
+        """Resource -> [zones] allocatable amount of the resources of which the report states free amounts."""
+        return {name: row for name, row in self.kind.total if name not in self.by_device}
+
+    def free_by_report(self, gone: Collection[str] = ()) -> FreeZones:
+        """Returns what is free of `listed` without pods that were placed after the report. gone: keys of pods that have
+        left besides."""
+        pods = [known._replace(gone=known.gone or pod.pod.key in gone) for pod, known in self.reported]
+        return free_amounts(self.listed, self.available, pods, ())
+
+    @cached_property
+    def start(self) -> ZoneState:
+        """The zones with all pods that are bound to the node, and the GPUs that are free by its Device."""
+        gpus = self.gpus
+        return self.state_without((), gpus.machine.healthy & ~gpus.allocated if gpus is not None else 0)
+
+    def state_without(self, gone: Collection[str], free_gpus: int) -> ZoneState:
+        """Returns the zones without some of the node's pods (keys). free_gpus: mask of the free GPUs by its Device."""
+        kind, free = self.kind, dict(self.free_by_report(gone).free)
+        for name, scale in self.by_device.items():
+            free[name] = tuple((free_gpus & own).bit_count() * scale for own in kind.gpu_zones)
+        zone, spare = self.numa.spare
+        for name, amount in spare:
+            numbers = zip(kind.numbers, free[name], strict=True)
+            free[name] = tuple(have + amount * (number == zone) for number, have in numbers)
+        staying = [known.record for pod, known in self.reported if not (known.gone or pod.pod.key in gone)]
+        state = shared(ZoneState(kind, tuple(sorted(free.items())), memory_sets(staying)))
+        for key, pod in self.numa.since.items() if kind.has_data else ():
+            if key not in gone:
+                state = state.after_pod(pod.ask, self.beside_device(self.record_of(pod)))
+        return state
+
+    def beside_device(self, record: Zoned) -> Zoned:
+        """Returns a zone record without GPUs of which the Device states the free ones, because these are counted by
+        name."""
+        if not self.by_device:
+            return record
+        return {name: (0,) * len(row) if name in self.by_device else row for name, row in record.items()}
 
     @cached_property
     def reported(self) -> tuple[tuple[ZonePod, ReportedPod], ...]:
@@ -56,21 +84,6 @@ class AlignedNode:
     def _reported(self, pod: ZonePod, *, gone: bool) -> ReportedPod:
         return ReportedPod(dict(pod.ask.held), self.record_of(pod), gone)
 
-    @property
-    def numbers(self) -> Row:
-        """[zones] number of each zone, ascending."""
-        return self.zones.numbers
-
-    @cached_property
-    def has_data(self) -> bool:
-        """True if the kubelet aligns pods on the node: it has a policy and several zones."""
-        return self.policy is not Policy.NONE and len(self.numbers) > 1
-
-    @cached_property
-    def resources(self) -> frozenset[str]:
-        """Resources that the node aligns."""
-        return frozenset(self.allocatable)
-
     def record_of(self, pod: ZonePod) -> Zoned:
         """Returns the zone record of a pod: resource -> [zones] amount; resources with unknown zones are left out.
 
@@ -80,7 +93,7 @@ class AlignedNode:
         minors = self._gpu_record(pod)
         reported = self.numa.report.cpus.get(pod.pod.key, {})
         for name, amount in pod.ask.held:
-            if name not in self.allocatable:
+            if name not in self.kind.resources:
                 continue
             sources: tuple[Mapping[int, int] | None, ...] = (
                 pod.stated.exported.get(name),
@@ -96,17 +109,18 @@ class AlignedNode:
     def _row(self, amounts: Mapping[int, int], total: int) -> Row | None:
         """Returns [zones] amounts by number of a zone; None if a zone is not of the node, or the sum is another."""
         used = {number: amount for number, amount in amounts.items() if amount}
-        if sum(used.values()) != total or not used.keys() <= set(self.numbers):
+        if sum(used.values()) != total or not used.keys() <= set(self.kind.numbers):
             return None
-        return tuple(used.get(number, 0) for number in self.numbers)
+        return tuple(used.get(number, 0) for number in self.kind.numbers)
 
     def _gpu_record(self, pod: ZonePod) -> ByZone:
         """Returns the GPU resources of a pod by zone, of GPUs that are known by name."""
-        mask = self.gpus.masks.get(pod.pod.key) if self.gpus is not None and self.gpu_zones else None
+        mask = self.gpus.masks.get(pod.pod.key) if self.gpus is not None and self.kind.gpu_zones else None
         if not mask:
             return {}
-        rows = {number: (mask & own).bit_count() for number, own in zip(self.numbers, self.gpu_zones, strict=True)}
-        return {name: {number: count * units_of(name) for number, count in rows.items()} for name in self.allocatable}
+        zones = zip(self.kind.numbers, self.kind.gpu_zones, strict=True)
+        rows = {number: (mask & own).bit_count() for number, own in zones}
+        return {name: {number: one * units_of(name) for number, one in rows.items()} for name in self.kind.resources}
 
 
 def units_of(resource: str) -> int:
@@ -114,23 +128,18 @@ def units_of(resource: str) -> int:
     return 100 if resource in keys.HUNDREDTHS else 1
 
 
-def aligned_node(
-    numa: NodeNuma, gpus: NodeGpus | None, node_amounts: Amounts, settings: NumaSettings, gpu: Gpu
-) -> AlignedNode | None:
-    """Returns the zones of a node; None for a node without zones.
-
-    gpus: GPUs by the node's Device; None without a Device. node_amounts: allocatable amounts of the node.
-    """
-    report = numa.report.zones
+def aligned_node(numa: NodeNuma, gpus: NodeGpus | None, amounts: Amounts, settings: Settings) -> AlignedNode:
+    """Returns the zones of a node; arguments as in `AlignedNode`. With `numa.enabled: false` no zones are known."""
+    (numa_settings, gpu), report = settings, numa.report.zones
     machine = gpus.machine if gpus is not None else None
     places = machine.numa if machine is not None and machine.numa and min(machine.numa) >= 0 else None
     listed = {name for zone in report.values() for name in zone}
-    own = [name for name in gpu.resources if node_amounts.get(name)]
+    own = [name for name in gpu.resources if amounts.get(name)]
     delivered = machine is not None and (machine.delivery or gpu.delivery) in ("env", "device-plugin")
     by_device = {name: units_of(name) for name in own if places and (delivered or listed.isdisjoint(own))}
     numbers = tuple(sorted({*report, *(places if by_device and places else ())}))
-    if not numbers or len(numbers) > MOST_ZONES:
-        return None
+    if not numbers or len(numbers) > MOST_ZONES or not numa_settings.enabled:
+        return AlignedNode(numa, gpus)
     gpu_zones = (
         tuple(sum(1 << i for i, place in enumerate(places) if place == number) for number in numbers) if places else ()
     )
@@ -160,19 +169,23 @@ def aligned_node(
         for name in by_device:
             allocatable.pop(name, None)
         by_device = {}
-    out_of = numa.report.unaligned | frozenset(settings.ignore_resources)
+    out_of = numa.report.unaligned | frozenset(numa_settings.ignore_resources)
     aligned = {name: row for name, row in allocatable.items() if any(row) and name not in out_of}
     sizes = {name: allocatable[name] if is_memory(name) else capacity[name] for name in aligned}
     return AlignedNode(
-        numa=numa,
-        policy=numa.policy,
-        scope=numa.report.scope if numa.report.policy is not None else Scope.POD,
-        zones=Zones(numbers, tuple(sorted(sizes.items()))),
-        allocatable=aligned,
+        numa,
+        gpus,
+        kind=shared(
+            ZoneKind(
+                policy=numa.policy,
+                scope=numa.report.scope if numa.report.policy is not None else Scope.POD,
+                zones=Zones(numbers, tuple(sorted(sizes.items()))),
+                total=tuple(sorted(aligned.items())),
+                gpu_zones=gpu_zones,
+            )
+        ),
         available={name: row for name, row in available.items() if name in aligned and name not in by_device},
         by_device={name: one for name, one in by_device.items() if name in aligned},
-        gpu_zones=gpu_zones,
-        gpus=gpus,
     )
 
 
@@ -187,10 +200,9 @@ def report_state(config: KoordpyConfiguration, numa: NodeNuma) -> str:
     """
     if not config.numa.enabled or numa.policy is Policy.NONE:
         return ""
-    found = aligned_node(numa, None, {}, config.numa, config.gpu)
-    if found is None:
+    found = aligned_node(numa, None, {}, (config.numa, config.gpu))
+    if not found.kind.numbers:
         return "none"
-    if not found.has_data:
+    if not found.kind.has_data:
         return ""
-    there = [pod for _, pod in found.reported]
-    return "exact" if free_amounts(found.allocatable, found.available, there, ()).exact else "behind"
+    return "exact" if found.free_by_report().exact else "behind"

@@ -51,8 +51,6 @@ class NodeNuma:
     spare: tuple[int, tuple[tuple[str, int], ...]] = (0, ())
     """(number of a zone, ((resource, amount), ...)): amounts that count as free there in addition, for a what-if. Empty
     amounts for none."""
-    memo: dict[object, Any] = field(default_factory=dict, repr=False)
-    """Values that other modules derive from this object."""
 
     @property
     def policy(self) -> Policy:
@@ -67,8 +65,11 @@ class NodeNuma:
             pods={key: pod for key, pod in self.pods.items() if key not in keys_gone},
             left=(*self.left, *left),
             since={key: pod for key, pod in self.since.items() if key not in keys_gone},
-            memo={},
         )
+
+
+NO_DATA = NodeNuma()
+"""Of a node without NUMA data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +82,8 @@ class NumaView(FamilyView):
     warnings: tuple[tuple[str, str], ...] = ()
     limits: Callable[[FilterInputs], ZoneLimits] | None = None
     """Returns the zones as the choice of GPUs reads them; None for no nodes."""
+    memo: dict[object, Any] = field(default_factory=dict, repr=False)
+    """Values that other modules derive from the last view; all views of a book share them."""
 
     def zone_limits(self, inputs: FilterInputs) -> ZoneLimits | None:
         """Implements `ZoneSource.zone_limits`."""
@@ -150,6 +153,8 @@ class NumaBook(FamilyBook):
         """True after the first snapshot."""
         self._views: dict[str, NodeNuma] = {}
         self._dirty: set[str] = set()
+        self._memo: dict[object, Any] = {}
+        """`NumaView.memo`."""
 
     def put(self, obj: Any) -> None:
         name, old = obj.metadata.name, self._objects.get(obj.metadata.name)
@@ -221,7 +226,7 @@ class NumaBook(FamilyBook):
             else:
                 self._views.pop(name, None)
         self._dirty.clear()
-        return NumaView(self._views.copy(), tuple(self._warnings()), self._limits)
+        return NumaView(self._views.copy(), tuple(self._warnings()), self._limits, self._memo)
 
     def _node(self, name: str) -> NodeNuma:
         """Returns the current data of a node."""

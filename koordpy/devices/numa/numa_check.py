@@ -13,12 +13,14 @@ from itertools import combinations
 from typing import Any
 
 from koordpy.api import keys
+from koordpy.api.bounded_memory import cached
 from koordpy.api.quantity import units
 from koordpy.devices.family_round import Placed
 from koordpy.devices.gpu.gpu_machine import GPUS
-from koordpy.devices.numa.aligned_node import units_of
-from koordpy.devices.numa.numa_nodes import ZoneState, ZoneTake, numa_nodes
+from koordpy.devices.numa.aligned_node import AlignedNode, units_of
+from koordpy.devices.numa.numa_nodes import ZoneTake, numa_nodes
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
+from koordpy.devices.numa.zone_state import Row, Rows, ZoneKind
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.pod_info import PodInfo
 
@@ -31,12 +33,12 @@ def check_zones(
     placed: (pod, node position) in rank order. given: pod key -> `ZoneTake`. notes: pod key -> annotations.
     """
     numa = numa_nodes(inputs)
-    left: dict[int, dict[str, dict[int, int]]] = {}
-    unheld = {node for pod, node in placed if _has_init_gpus(pod)}
+    left: dict[int, Rows] = {}
+    inits = {node for pod, node in placed if numa.aligned(node).by_device and _has_init_gpus(pod)}
     for pod, node in placed:
         state, ask = numa.state(node), pod.ask(NUMA)
-        name = inputs.snapshot.nodes[node].name
-        if state is None or ask is None or not state.node.has_data:
+        name, note = inputs.snapshot.nodes[node].name, notes.get(pod.key, {})
+        if ask is None or not state.kind.has_data:
             if pod.key in given:
                 yield f"{pod.key}: gets zones of node {name}, which has no NUMA data"
             continue
@@ -44,54 +46,71 @@ def check_zones(
         if take is None:
             yield f"{pod.key}: the plan names no zones of node {name}"
             continue
-        if node not in left:
-            numbers = state.node.numbers
-            left[node] = {res: dict(zip(numbers, row, strict=True)) for res, row in state.free.items()}
-        yield from _faults(pod, ask, state, take, left[node])
-        yield from _note_faults(pod, take, notes.get(pod.key, {}))
-        if node not in unheld:
-            yield from _gpu_faults(pod, ask, state, take, notes.get(pod.key, {}))
-        for resource, by_zone in take.by_zone.items():
-            for zone, amount in by_zone.items():
-                left[node][resource][zone] -= amount
+        taken, record = tuple(take.taken.items()), note.get(keys.RESOURCE_STATUS, "")
+        rows = left.get(node, state.rows)
+        faults, left[node] = _check_pod(ask, state.kind, rows, take.numbers, taken, take.admission.sets, record)
+        yield from (f"{pod.key}: {text}" for text in faults)
+        if node not in inits:
+            yield from _gpu_faults(pod, ask, numa.aligned(node), take, note)
+
+
+@cached(1 << 12)
+def _check_pod(
+    ask: NumaAsk, node: ZoneKind, rows: Rows, numbers: Row, taken: Rows, sets: tuple[int, ...], record: str
+) -> tuple[tuple[str, ...], Rows]:
+    """Returns (faults of the zones of one pod, free amounts after it); computed once for equal pods and nodes.
+
+    rows: free amounts before the pod. taken: (resource, amounts that it takes from the zones with `numbers`). sets:
+    zone set of each request. record: annotation that records its zones; empty for none.
+    """
+    own = {name: {zone: one for zone, one in zip(numbers, row, strict=True) if one} for name, row in taken}
+    free = {name: dict(zip(node.numbers, row, strict=True)) for name, row in rows}
+    faults = (*_faults(ask, node, own, sets, free), *_record_faults(own, record))
+    for name, by_zone in own.items():
+        for zone, amount in by_zone.items():
+            free[name][zone] -= amount
+    return faults, tuple((name, tuple(by_zone.values())) for name, by_zone in free.items())
 
 
 def _faults(
-    pod: PodInfo, ask: NumaAsk, state: ZoneState, take: ZoneTake, free: Mapping[str, Mapping[int, int]]
+    ask: NumaAsk,
+    node: ZoneKind,
+    taken: Mapping[str, Mapping[int, int]],
+    sets: tuple[int, ...],
+    free: Mapping[str, Mapping[int, int]],
 ) -> Iterator[str]:
-    """Yields the faults of the zones of one pod. free: resource -> zone -> free amount without the pod."""
-    node = state.node
+    """Yields the faults of the zones of one pod. taken, free: resource -> zone -> amount; free without the pod."""
     held = {name: amount for name, amount in ask.held if name in node.allocatable}
-    told = {name: sum(row.values()) for name, row in take.by_zone.items()}
+    told = {name: sum(row.values()) for name, row in taken.items()}
     if told != held:
-        yield f"{pod.key}: its zones have {told} of {held}"
+        yield f"its zones have {told} of {held}"
     strict = {"single-numa-node", "restricted"} & {node.policy.value, ask.demand.value}
     if not strict:
         return
-    for resource, row in take.by_zone.items():
+    for resource, row in taken.items():
         for zone, amount in row.items():
             if amount > max(0, free[resource].get(zone, 0)):
-                yield f"{pod.key}: zone {zone} lacks {resource}: {amount} of {free[resource].get(zone, 0)}"
+                yield f"zone {zone} lacks {resource}: {amount} of {free[resource].get(zone, 0)}"
     sizes = {name: dict(zip(node.numbers, row, strict=True)) for name, row in node.zones.sizes}
-    requests = node_requests(ask, state)
-    if len(requests) != len(take.admission.sets):
-        yield f"{pod.key}: has {len(requests)} aligned requests and {len(take.admission.sets)} zone sets"
+    requests = node_requests(ask, node)
+    if len(requests) != len(sets):
+        yield f"has {len(requests)} aligned requests and {len(sets)} zone sets"
         return
-    for amounts, mask in zip(requests, take.admission.sets, strict=True):
+    for amounts, mask in zip(requests, sets, strict=True):
         zones = [number for i, number in enumerate(node.numbers) if mask >> i & 1]
         if "single-numa-node" in strict and len(zones) != 1:
-            yield f"{pod.key}: needs {len(zones)} zones, the policy allows one"
+            yield f"needs {len(zones)} zones, the policy allows one"
         for resource, amount in amounts.items():
             if sum(max(0, free[resource][zone]) for zone in zones) < amount:
-                yield f"{pod.key}: zones {zones} have too little {resource}"
+                yield f"zones {zones} have too little {resource}"
             if len(zones) != _least(resource, amounts, sizes):
-                yield f"{pod.key}: {resource} prefers another number of zones than {len(zones)}"
+                yield f"{resource} prefers another number of zones than {len(zones)}"
 
 
-def node_requests(ask: NumaAsk, state: ZoneState) -> list[dict[str, int]]:
+def node_requests(ask: NumaAsk, kind: ZoneKind) -> list[dict[str, int]]:
     """Returns resource -> amount of each request that a node aligns."""
-    rows = [ask.whole] if state.node.scope.value == "pod" else [request.amounts for request in ask.containers]
-    found = [{name: amount for name, amount in row if name in state.node.allocatable} for row in rows]
+    rows = [ask.whole] if kind.scope.value == "pod" else [request.amounts for request in ask.containers]
+    found = [{name: amount for name, amount in row if name in kind.allocatable} for row in rows]
     return [one for one in found if one]
 
 
@@ -107,16 +126,15 @@ def _least(resource: str, amounts: Mapping[str, int], sizes: Mapping[str, Mappin
     return len(zones)
 
 
-def _note_faults(pod: PodInfo, take: ZoneTake, notes: Mapping[str, str]) -> Iterator[str]:
+def _record_faults(taken: Mapping[str, Mapping[int, int]], text: str) -> Iterator[str]:
     """Yields the faults of the annotation that records the zones of a pod."""
-    text = notes.get(keys.RESOURCE_STATUS)
     entries = json.loads(text)["numaNodeResources"] if text else []
     told: dict[str, dict[int, int]] = {}
     for entry in entries:
         for name, amount in entry["resources"].items():
             told.setdefault(name, {})[entry["node"]] = units(name, amount)
-    if told != {name: dict(row) for name, row in take.by_zone.items() if row}:
-        yield f"{pod.key}: annotation {keys.RESOURCE_STATUS} does not record its zones"
+    if told != {name: dict(row) for name, row in taken.items() if row}:
+        yield f"annotation {keys.RESOURCE_STATUS} does not record its zones"
 
 
 def _has_init_gpus(pod: PodInfo) -> bool:
@@ -128,21 +146,21 @@ def _has_init_gpus(pod: PodInfo) -> bool:
 
 
 def _gpu_faults(
-    pod: PodInfo, ask: NumaAsk, state: ZoneState, take: ZoneTake, notes: Mapping[str, str]
+    pod: PodInfo, ask: NumaAsk, node: AlignedNode, take: ZoneTake, notes: Mapping[str, str]
 ) -> Iterator[str]:
     """Yields the GPUs that the plan names for a pod outside the zones of its requests for GPUs.
 
     Only where the Device states which GPUs are free. Elsewhere, and next to pods with GPUs that they do not hold
     (`_has_init_gpus`), the zones may have too few free GPUs, and then GPUs of other zones are named (numa.md 6).
     """
-    node, text = state.node, notes.get(keys.DEVICE_ALLOCATED)
+    text = notes.get(keys.DEVICE_ALLOCATED)
     if text is None or node.gpus is None or not node.by_device:
         return
     zones = {
         number
-        for amounts, mask in zip(node_requests(ask, state), take.admission.sets, strict=False)
+        for amounts, mask in zip(node_requests(ask, node.kind), take.admission.sets, strict=False)
         if not node.by_device.keys().isdisjoint(amounts)
-        for i, number in enumerate(node.numbers)
+        for i, number in enumerate(node.kind.numbers)
         if mask >> i & 1
     }
     places = {one.minor: one.topology.node_id for one in node.gpus.machine.entries if one.topology is not None}

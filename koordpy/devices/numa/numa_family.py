@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from koordpy.api import keys
+from koordpy.api.bounded_memory import cached
 from koordpy.api.objects import Pod
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
@@ -25,6 +26,7 @@ from koordpy.devices.numa.numa_nodes import ZoneTake, numa_nodes, zones_fit
 from koordpy.devices.numa.numa_words import missing_in_zones, numa_facts
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk, numa_ask
 from koordpy.devices.numa.zone_records import status_text
+from koordpy.devices.numa.zone_state import ZoneState
 from koordpy.framework.filter_protocol import Code, Refusal
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plan.round_plan import FamilyAllocation
@@ -84,7 +86,7 @@ class NumaZones(Family):
 
     def scores(self, pod: PodInfo, inputs: FilterInputs) -> Iterator[SoftScore]:
         """Implements `Family.scores`."""
-        score = ZoneScore(pod, numa_nodes(inputs))
+        score = ZoneScore(pod, inputs)
         if score.concerns:
             yield score
 
@@ -97,15 +99,15 @@ class NumaZones(Family):
         faults: list[str] = []
         for key, node in nodes.items():
             state, ask = states[node], pods[key].ask(NUMA)
-            if state is None or not state.node.has_data:
+            if not state.kind.has_data:
                 continue
-            found = state.admit(ask)
-            if not isinstance(found, ZoneAdmission):
+            found = _placed(state, ask)
+            if found is None:
                 faults.append(f"{key}: the zones of node {now.inputs.snapshot.nodes[node].name} cannot align the pod")
                 continue
-            states[node] = state.after(found.taken)
-            given[key] = ZoneTake(state.node.numbers, found, state.node.policy, state.node.numa.report)
-            if text := status_text(state.node.numbers, found.taken):
+            admission, states[node], text = found
+            given[key] = ZoneTake(state.kind.numbers, admission, state.kind.policy, numa.aligned(node).numa.report)
+            if text:
                 notes[key] = {keys.RESOURCE_STATUS: text}
         numa_limits(now.inputs).planned = now.inputs.draft.version, given
         return FamilyAllocation(given, notes, tuple(faults))
@@ -135,3 +137,12 @@ class NumaZones(Family):
         ask: NumaAsk = pod.ask(NUMA)
         yield from ((ask.fault,) if ask.fault else ())
         yield from ask.ignored
+
+
+@cached(1 << 12)
+def _placed(state: ZoneState, ask: NumaAsk) -> tuple[ZoneAdmission, ZoneState, str] | None:
+    """Returns (zones of a pod on a node, state with it, annotation of its Binding); None if the kubelet rejects it."""
+    found = state.admit(ask)
+    if not isinstance(found, ZoneAdmission):
+        return None
+    return found, state.after(found.taken), status_text(state.kind.numbers, found.taken)

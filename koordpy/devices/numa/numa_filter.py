@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """NodeResourceTopologyMatch: the filter of nodes by what the kubelet's Topology Manager will admit (numa.md 5).
 
-Nodes with equal zones and equal free amounts share one result, so the cost is O(different nodes).
+Nodes in equal states of their zones share one result, so the cost is O(different states + changed nodes).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koordpy.cache.snapshot import Ints
 from koordpy.devices.numa.admission import Policy, RequestPart, ZoneAdmission, copies
-from koordpy.devices.numa.numa_nodes import NumaNodes, ZoneState
+from koordpy.devices.numa.numa_nodes import NodeValues, NumaNodes
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
+from koordpy.devices.numa.zone_state import ZoneState
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict
 from koordpy.framework.pod_rule_filter import ANY_NUMBER, Rule
 from koordpy.pods.pod_info import PodInfo
@@ -26,29 +28,28 @@ _WORDS = {
 NO_DATA = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) have no NUMA data",))
 NOT_ALIGNED = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) do not align the pod's resources",))
 _MISALIGNED = {(part, code): Refusal(PLUGIN, code, (text,)) for part, text in _WORDS.items() for code in Code}
+_REFUSALS = (NO_DATA, NOT_ALIGNED, *_MISALIGNED.values())
 _MOST = 1 << 12
 """Largest number of copies of a pod on one node; no kubelet runs as many pods."""
-Judgement = tuple[int, Refusal | None]
-"""(copies of a pod that a node takes, refusal of a first one)."""
-_FITS: Judgement = ANY_NUMBER, None
 
 
-def judge(pod: PodInfo, ask: NumaAsk, state: ZoneState | None) -> Judgement:
+def judge(pod: PodInfo, ask: NumaAsk, state: ZoneState) -> tuple[int, Refusal | None]:
     """Returns (number of copies of a pod that a node takes one after the other, refusal if it takes none); numa.md
     5."""
-    if state is None:
-        return (0, NO_DATA) if ask.demand.rejects else _FITS
-    if len(state.node.numbers) < 2:
-        return _FITS
-    if state.node.policy is Policy.NONE:
-        return (0, NOT_ALIGNED) if ask.demand.rejects else _FITS
+    kind, fits = state.kind, (ANY_NUMBER, None)
+    if not kind.numbers:
+        return (0, NO_DATA) if ask.demand.rejects else fits
+    if len(kind.numbers) < 2:
+        return fits
     amounts = state.amounts_of(ask)
+    if kind.policy is Policy.NONE:
+        return (0, NOT_ALIGNED) if ask.demand.rejects else fits
     if not amounts.requests:
-        return (0, NOT_ALIGNED) if ask.demand.rejects and not pod.pod.spec.resource_claims else _FITS
+        return (0, NOT_ALIGNED) if ask.demand.rejects and not pod.pod.spec.resource_claims else fits
     policy = state.policy_for(ask)
     if not policy.rejects:
-        return _FITS
-    number = copies(amounts, state.node.zones, state.free, policy, state.groups, most=_MOST)
+        return fits
+    number = copies(amounts, kind.zones, state.free, policy, state.groups, most=_MOST)
     if number:
         return (ANY_NUMBER if number >= _MOST else number), None
     part = state.admit(ask)
@@ -64,71 +65,52 @@ class Alignment(Rule):
     local = True
 
     def __init__(self, pod: PodInfo, nodes: NumaNodes) -> None:
-        ask = pod.ask(NUMA)
-        self._pod, self._ask, self._numa = pod, ask, nodes
-        self._known: dict[object, Judgement] = {}
-        """Key of a node's state -> result."""
-        count = len(nodes.draft.snapshot.nodes)
+        self._pod, self._ask, self._numa = pod, pod.ask(NUMA), nodes
+        self._judged = NodeValues(nodes, 2, self._judge)
+        """Copies of the pod, and the number of the refusal of the first copy in `_REFUSALS`, from 1; 0 for none."""
         self._added: dict[int, dict[str, PodInfo]] = {}
         """Node -> pod key -> pod that counts as on the node although the draft has not placed it."""
         self._removed: dict[int, dict[str, PodInfo]] = {}
         """Node -> pod key -> bound pod that does not count although the draft has not evicted it."""
-        self._copies: Ints = np.zeros(count, dtype=np.int64)
-        self._refusals: dict[int, Refusal] = {}
-        self._stale: set[int] = set(range(count))
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         if pod.ask(NUMA) is None:
             return False
         draft = self._numa.draft
-        added, removed = self._added.setdefault(node, {}), self._removed.setdefault(node, {})
         is_here = pod.bound and pod.key not in draft.evicted
         if sign > 0:
-            if removed.pop(pod.key, None) is None and not pod.bound and draft.placed.get(pod.key) != node:
-                added[pod.key] = pod
-        elif added.pop(pod.key, None) is None and is_here:
-            removed[pod.key] = pod
-        self._stale.add(node)
-        return self._numa.state(node) is not None
+            if not _remove(self._removed, node, pod) and not pod.bound and draft.placed.get(pod.key) != node:
+                self._added.setdefault(node, {})[pod.key] = pod
+        elif not _remove(self._added, node, pod) and is_here:
+            self._removed.setdefault(node, {})[pod.key] = pod
+        return bool(self._numa.aligned(node).kind.numbers)
 
-    def _state(self, node: int) -> ZoneState | None:
+    def _state(self, node: int) -> ZoneState:
         """Returns the zones of a node with the pods that count there."""
-        state, removed, added = self._numa.state(node), self._removed.get(node), self._added.get(node)
-        if state is None or not (removed or added):
-            return state
-        if removed:
-            state = self._numa.state_without_bound(node, state.node, removed)
-        for pod in (added or {}).values():
+        removed = self._removed.get(node)
+        state = self._numa.state_without(node, removed) if removed else self._numa.state(node)
+        for pod in self._added.get(node, {}).values():
             state = state.after_pod(pod.ask(NUMA))
         return state
 
-    def _judge(self, state: ZoneState | None) -> Judgement:
-        """Returns the result for a state of a node; cached for equal states."""
-        if state is None or not state.node.has_data:
-            return judge(self._pod, self._ask, state)
-        found = self._known.get(state.key)
-        if found is None:
-            found = self._known[state.key] = judge(self._pod, self._ask, state)
+    def _judge(self, state: ZoneState) -> tuple[int, int]:
+        """Returns the integers of `_judged` for a state."""
+        number, refusal = judge(self._pod, self._ask, state)
+        return number, 0 if refusal is None else _REFUSALS.index(refusal) + 1
+
+    def _of_nodes(self) -> Ints:
+        """Returns [2, nodes] the integers of `_judged`, with the pods that count on each node."""
+        found = self._judged.refresh()
+        for node in self._added.keys() | self._removed.keys():
+            self._judged.overwrite(node, self._numa.number_of(self._state(node)))
         return found
 
-    def _refresh(self) -> None:
-        """Computes the results of nodes that have changed."""
-        for node in self._stale:
-            number, refusal = self._judge(self._state(node))
-            self._copies[node] = number
-            if refusal is None:
-                self._refusals.pop(node, None)
-            else:
-                self._refusals[node] = refusal
-        self._stale.clear()
-
     def verdict(self) -> Verdict:
-        self._refresh()
-        which = np.zeros(len(self._copies), dtype=np.int32)
-        numbers: dict[Refusal, int] = {}
-        for node, refusal in self._refusals.items():
-            which[node] = numbers.setdefault(refusal, len(numbers) + 1)
-        return Verdict(which, tuple(numbers))
+        which = self._of_nodes()[1].astype(np.int32)
+        return Verdict(which, _REFUSALS if which.any() else ())
+
+    def fits_at(self, rows: Ints) -> NDArray[np.bool_]:
+        return np.asarray(self._of_nodes()[1, rows] == 0)
 
     def permanent_verdict(self) -> Verdict:
         verdict = self.verdict()
@@ -136,8 +118,7 @@ class Alignment(Rule):
         return Verdict(np.where(never[verdict.which], verdict.which, 0).astype(np.int32), verdict.refusals)
 
     def copies(self) -> Ints:
-        self._refresh()
-        return self._copies
+        return np.asarray(self._of_nodes()[0])
 
     outlasts_pods = True
 
@@ -145,20 +126,21 @@ class Alignment(Rule):
         """Implements `Rule.copies_with_nominated`: the nominated pods of the node are admitted first."""
         draft = self._numa.draft
         name, state = draft.snapshot.nodes[node].name, self._numa.state(node)
-        if state is None or not state.node.has_data:
+        if not state.kind.has_data:
             return None
         for key, one in draft.reservations.items():
             pod = draft.snapshot.pods.get(key)
             is_other = pod is not None and key not in draft.placed and key != self._pod.key
             if one.node == name and pod is not None and is_other and (ask := pod.ask(NUMA)) is not None:
                 state = state.after_pod(ask)
-        number, refusal = self._judge(state)
-        return number, refusal or _MISALIGNED[RequestPart.POD, Code.UNSCHEDULABLE]
+        number, which = self._judged.of_state(self._numa.number_of(state))
+        return number, _REFUSALS[which - 1] if which else _MISALIGNED[RequestPart.POD, Code.UNSCHEDULABLE]
 
-    def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
-        state = self._state(node)
-        for other in others:
-            ask = other.ask(NUMA)
-            if state is not None and ask is not None:
-                state = state.after_pod(ask)
-        return self._judge(state)[1] is None
+
+def _remove(pods: dict[int, dict[str, PodInfo]], node: int, pod: PodInfo) -> bool:
+    """Removes a pod of a node from node -> key -> pod; returns whether it was there."""
+    own = pods.get(node, {})
+    found = own.pop(pod.key, None) is not None
+    if found and not own:
+        del pods[node]
+    return found

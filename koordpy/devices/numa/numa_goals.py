@@ -5,7 +5,7 @@ The span of a pod is the number of zones in its largest zone set. Plans with sma
 are better that use fewer zones which were free as a whole, because large pods need such zones.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -14,9 +14,10 @@ from koordpy.cache.snapshot import Ints
 from koordpy.devices.gpu.zone_limits import PodZones
 from koordpy.devices.numa.admission import RequestPart, ZoneAdmission
 from koordpy.devices.numa.numa_filter import PLUGIN
-from koordpy.devices.numa.numa_nodes import NumaNodes, ZoneState, ZoneTake, numa_nodes
+from koordpy.devices.numa.numa_nodes import NodeValues, NumaNodes, ZoneTake, numa_nodes
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
-from koordpy.devices.numa.zone_sets import zones_in
+from koordpy.devices.numa.zone_sets import MOST_ZONES, zones_in
+from koordpy.devices.numa.zone_state import ZoneState
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.plugins.soft_scores import Mask, SoftScore
 from koordpy.pods.pod_info import PodInfo
@@ -48,17 +49,17 @@ class NumaLimits:
         begun."""
         return max(0, self._numa.widest - 1) + 1
 
-    def key(self, node: int) -> Hashable:
-        """Implements `ZoneLimits.key`."""
-        state = self._numa.state(node)
-        if state is None or not state.node.has_data:
-            return None
-        return state.key, state.node.gpu_zones
+    def keys(self) -> Ints:
+        """Implements `ZoneLimits.keys`: the number of the state of each node; -1 without NUMA data."""
+        numa = self._numa
+        bare = [number for number, one in enumerate(numa.states) if not one.kind.has_data]
+        numbers = numa.numbers()
+        return np.where(np.isin(numbers, bare), -1, numbers) if bare else numbers.copy()
 
     def gpu_masks(self, node: int, pods: Sequence[PodInfo]) -> Sequence[PodZones] | None:
         """Implements `ZoneLimits.gpu_masks`."""
         state = self._numa.state(node)
-        if state is None or not state.node.has_data or not state.node.gpu_zones:
+        if not state.kind.has_data or not state.kind.gpu_zones:
             return None
         version, planned = self.planned
         current = planned if version == self._inputs.draft.version else {}
@@ -84,26 +85,53 @@ class NumaLimits:
                 spans[widest - span] += 1
         return *spans, _begun(start, state)
 
+    def pod_costs(self, pod: PodInfo) -> Ints:
+        """Implements `ZoneLimits.pod_costs`."""
+        return np.asarray(zone_costs(pod, self._inputs).refresh()[0])
 
-def _next(pod: PodInfo, state: ZoneState | None, widest: int) -> tuple[int, ZoneState | None]:
+
+class _CostsOfAsks(dict[NumaAsk | None, NodeValues]):
+    """Request -> costs of all nodes; stored with the inputs of a round."""
+
+
+def zone_costs(pod: PodInfo, inputs: FilterInputs) -> NodeValues:
+    """Returns two integers of each node, for all pods with equal requests.
+
+    The first is ordered like (span of the pod, number of zones begun that were free as a whole). The second is the
+    points of the score: 3 for each zone that the pod needs beyond the first, and 1 for each zone begun.
+    """
+    known = inputs.memo.setdefault(_CostsOfAsks, _CostsOfAsks())
+    assert isinstance(known, _CostsOfAsks)
+    ask, numa = pod.ask(NUMA), numa_nodes(inputs)
+    if ask not in known:
+        known[ask] = NodeValues(numa, 2, lambda state: _costs(pod, state, numa.widest))
+    return known[ask]
+
+
+def _costs(pod: PodInfo, start: ZoneState, widest: int) -> tuple[int, int]:
+    """Returns the integers of `zone_costs` for one state."""
+    span, state = _next(pod, start, widest)
+    more, begun = max(1, span) - 1, _begun(start, state)
+    return more * (MOST_ZONES + 1) + begun, 3 * more + begun
+
+
+def _next(pod: PodInfo, state: ZoneState, widest: int) -> tuple[int, ZoneState]:
     """Returns (span of a pod on a node, state of the node with it)."""
     ask: NumaAsk | None = pod.ask(NUMA)
-    found = state.admit(ask) if state is not None and ask is not None else None
-    if state is None or not isinstance(found, ZoneAdmission) or not found.sets:
+    found = state.admit(ask) if ask is not None else None
+    if not isinstance(found, ZoneAdmission) or not found.sets:
         return widest, state
     return found.span, state.after(found.taken)
 
 
-def _begun(before: ZoneState | None, after: ZoneState | None) -> int:
+def _begun(before: ZoneState, after: ZoneState) -> int:
     """Returns the number of zones that are free as a whole before a plan, and not after it."""
-    if before is None or after is None:
-        return 0
     return (before.whole & ~after.whole).bit_count()
 
 
 def _pod_zones(ask: NumaAsk, found: ZoneAdmission, state: ZoneState, resources: Sequence[str]) -> PodZones:
     """Returns the GPUs that the kubelet may give to a pod and to its containers."""
-    zones, names = state.node.gpu_zones, [name for name in resources if name in state.node.allocatable]
+    zones, names = state.kind.gpu_zones, [name for name in resources if name in state.kind.resources]
 
     def gpus(mask: int) -> int:
         return sum(zones[zone] for zone in zones_in(mask))
@@ -130,45 +158,35 @@ class ZoneScore(SoftScore):
     zones."""
 
     plugin = PLUGIN
+    local = True
 
-    def __init__(self, pod: PodInfo, nodes: NumaNodes) -> None:
-        self._pod, self._numa = pod, nodes
-        count = len(nodes.draft.snapshot.nodes)
-        self._points: Ints = np.zeros(count, dtype=np.int64)
-        """[nodes] 3 for each zone that the pod needs beyond the first, and 1 for each zone that was free as a whole."""
-        self._stale = set(range(count))
-        self._known: dict[object, int] = {}
-        """Key of a node's state -> points."""
+    def __init__(self, pod: PodInfo, inputs: FilterInputs) -> None:
+        self._pod, self._numa = pod, numa_nodes(inputs)
+        self._costs = zone_costs(pod, inputs)
 
     @cached_property
     def concerns(self) -> bool:
         """True if a node with NUMA data aligns a request of the pod."""
-        states = map(self._numa.state, range(len(self._points)))
         ask = self._pod.ask(NUMA)
-        return any(one is not None and one.node.has_data and one.amounts_of(ask).requests for one in states)
+        return any(one.kind.has_data and one.amounts_of(ask).requests for one in self._numa.states)
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         """Implements `SoftScore.change`."""
-        if pod.ask(NUMA) is None or self._numa.state(node) is None:
-            return False
-        self._stale.add(node)
-        return True
+        return pod.ask(NUMA) is not None and bool(self._numa.aligned(node).kind.numbers)
 
     def values(self, feasible: Mask) -> Ints:
         """Implements `SoftScore.values`."""
-        for node in self._stale:
-            self._points[node] = self._points_of(self._numa.state(node))
-        self._stale.clear()
-        most = int(self._points[feasible].max()) if feasible.any() else 0
+        points, most = self._costs.refresh()[1], self.scale(feasible)
         if not most:
             return np.full(len(feasible), 100, dtype=np.int64)
-        return np.asarray(np.where(feasible, 100 - 100 * self._points // most, 0), dtype=np.int64)
+        return np.asarray(np.where(feasible, 100 - 100 * points // most, 0), dtype=np.int64)
 
-    def _points_of(self, start: ZoneState | None) -> int:
-        """Returns the points of a node in a state; computed once for equal states."""
-        key = start.key if start is not None else None
-        found = self._known.get(key)
-        if found is None:
-            span, state = _next(self._pod, start, self._numa.widest)
-            found = self._known[key] = 3 * (max(1, span) - 1) + _begun(start, state)
-        return found
+    def scale(self, feasible: Mask) -> int:
+        """Implements `SoftScore.scale`: the largest points of a feasible node."""
+        return int((self._costs.refresh()[1] * feasible).max(initial=0))
+
+    def value_at(self, node: int, scale: int, *, feasible: bool) -> int:
+        """Implements `SoftScore.value_at`."""
+        if not scale:
+            return 100
+        return 100 - 100 * int(self._costs.refresh()[1, node]) // scale if feasible else 0

@@ -14,17 +14,18 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.devices.family_round import NodeFacts
 from koordpy.devices.numa.admission import Policy, ZoneAdmission, widths
 from koordpy.devices.numa.numa_book import NumaView, numa_view
-from koordpy.devices.numa.numa_nodes import NumaNodes, ZoneState
+from koordpy.devices.numa.numa_nodes import NumaNodes
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
 from koordpy.devices.numa.zone_records import canonical_text
 from koordpy.devices.numa.zone_sets import zones_in
+from koordpy.devices.numa.zone_state import ZoneState
 from koordpy.pods.pod_info import PodInfo
 
 
 def numa_facts(pod: PodInfo, numa: NumaNodes) -> NodeFacts | None:
     """Returns the facts of `koordpy explain` about the zones of all nodes; None if no node has NUMA data."""
     count = len(numa.draft.snapshot.nodes)
-    own = [node for node in range(count) if (one := numa.aligned(node)) is not None and one.has_data]
+    own = [node for node in range(count) if numa.aligned(node).kind.has_data]
     if not own:
         return None
     have = "has" if count == 1 else "have"
@@ -34,9 +35,9 @@ def numa_facts(pod: PodInfo, numa: NumaNodes) -> NodeFacts | None:
 def _facts_of(pod: PodInfo, numa: NumaNodes, node: int) -> Mapping[str, Any] | None:
     """Returns the facts about one node; None without NUMA data."""
     state = numa.state(node)
-    if state is None or not state.node.has_data:
+    if not state.kind.has_data:
         return None
-    numbers, ask = state.node.numbers, pod.ask(NUMA)
+    numbers, ask = state.kind.numbers, pod.ask(NUMA)
     found = state.admit(ask) if ask is not None else ZoneAdmission({}, ())
     zones = [numbers[i] for i in zones_in(found.union)] if isinstance(found, ZoneAdmission) else None
     free = {
@@ -44,9 +45,9 @@ def _facts_of(pod: PodInfo, numa: NumaNodes, node: int) -> Mapping[str, Any] | N
         for i, number in enumerate(numbers)
     }
     return {
-        "policy": str(state.node.policy),
-        "scope": str(state.node.scope),
-        "exact": state.exact,
+        "policy": str(state.kind.policy),
+        "scope": str(state.kind.scope),
+        "exact": numa.aligned(node).free_by_report().exact,
         "free": free,
         "zones": zones,
     }
@@ -60,8 +61,8 @@ def missing_in_zones(pod: PodInfo, numa: NumaNodes) -> Iterator[tuple[str, Calla
     """
     ask: NumaAsk | None = pod.ask(NUMA)
     for node, info in enumerate(numa.draft.snapshot.nodes):
-        state = numa.state(node) if ask is not None else None
-        if state is None or ask is None or not state.node.has_data:
+        state = numa.state(node)
+        if ask is None or not state.kind.has_data:
             continue
         if isinstance(state.admit(ask), ZoneAdmission) or not isinstance(state.empty.admit(ask), ZoneAdmission):
             continue
@@ -82,13 +83,13 @@ def _fewest_missing(ask: NumaAsk, state: ZoneState) -> tuple[int, dict[str, int]
     if state.policy_for(ask) is Policy.BEST_EFFORT or len(pod.requests) != 1:
         return None
     amounts = pod.requests[0].amounts
-    if any(width != 1 for _, width in widths(amounts, state.node.zones)):
+    if any(width != 1 for _, width in widths(amounts, state.kind.zones)):
         return None
     best: tuple[int, dict[str, int]] | None = None
-    for i, number in enumerate(state.node.numbers):
+    for i, number in enumerate(state.kind.numbers):
         lacks = {name: amount - max(0, state.free[name][i]) for name, amount in amounts}
         lacks = {name: amount for name, amount in lacks.items() if amount > 0}
-        able = all(amount <= state.node.allocatable[name][i] for name, amount in amounts)
+        able = all(amount <= state.kind.allocatable[name][i] for name, amount in amounts)
         if lacks and able and (best is None or len(lacks) < len(best[1])):
             best = number, lacks
     return best
@@ -99,6 +100,6 @@ def _with_spare(node: str, zone: int, lacks: Mapping[str, int], snapshot: Snapsh
     view: NumaView = numa_view(snapshot)
     if node not in view.nodes:
         return snapshot
-    known = replace(view.nodes[node], spare=(zone, tuple(lacks.items())), memo={})
+    known = replace(view.nodes[node], spare=(zone, tuple(lacks.items())))
     changed = replace(view, nodes={**view.nodes, node: known})
     return replace(snapshot, families={**snapshot.families, NUMA: changed}, memo={})

@@ -9,9 +9,9 @@ only in whole numbers and for Guaranteed pods, memory only for Guaranteed pods, 
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from koordpy.api import keys
+from koordpy.api.bounded_memory import HashedOnce, cached, shared
 from koordpy.api.field_faults import UnreadableError, literal
 from koordpy.api.json_text import read_json
 from koordpy.api.objects import Container, Pod, Quantities
@@ -38,8 +38,8 @@ _ALIAS_WORDS = {
 _Row = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NumaAsk:
+@dataclass(frozen=True)
+class NumaAsk(HashedOnce):
     """The amounts of a pod that may be aligned. Amounts are sorted by resource."""
 
     containers: tuple[Request, ...]
@@ -55,12 +55,14 @@ class NumaAsk:
     ignored: tuple[str, ...] = ()
     """Warnings about parts of the demand that have no effect."""
 
+    __hash__ = HashedOnce.__hash__
+
     def on(self, resources: frozenset[str], scope: Scope) -> PodAmounts:
         """Returns the amounts that a node aligns. resources: the resources that its zones align."""
         return _amounts_on(self, resources, scope)
 
 
-@lru_cache(maxsize=1 << 13)
+@cached(1 << 13)
 def _amounts_on(ask: NumaAsk, resources: frozenset[str], scope: Scope) -> PodAmounts:
     """Returns what a node aligns of a pod; cached for equal pods and nodes."""
     asked = ask.containers if scope is Scope.CONTAINER else (Request(RequestPart.POD, ask.whole),)
@@ -93,7 +95,8 @@ def numa_ask(pod: Pod) -> NumaAsk | None:
         requests.append(Request(RequestPart.CONTAINER, _row(own)))
         add_amounts(held, own)
     whole = sum_of_containers(pod, apps, inits)
-    return NumaAsk(tuple(one for one in requests if one.amounts), _row(whole), _row(held), demand, fault, ignored)
+    containers = tuple(one for one in requests if one.amounts)
+    return shared(NumaAsk(containers, _row(whole), _row(held), demand, fault, ignored))
 
 
 def _row(found: Mapping[str, int]) -> _Row:
