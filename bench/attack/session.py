@@ -57,7 +57,7 @@ TENANT_RIGHTS = (
 KINDS = (pods_path(EVIL), f"{SIGS}/{EVIL}/podgroups", f"{SIGS}/{EVIL}/elasticquotas")
 CLAIMS = f"/api/v1/namespaces/{EVIL}/persistentvolumeclaims"
 JOBS = f"/apis/batch/v1/namespaces/{EVIL}/jobs"
-SERVING = re.compile(r"health and metrics on port (\d+)")
+SERVING = re.compile(r"health checks and metrics are served on port (\d+)")
 
 
 @dataclass(frozen=True)

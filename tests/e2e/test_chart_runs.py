@@ -121,7 +121,7 @@ async def test_a_dry_run_with_rights_to_read_plans_and_sends_nothing_but_reads(
 
 async def metrics(process: Process) -> str:
     """What /metrics of a running process says; empty until it listens."""
-    found = re.search(r"health and metrics on port (\d+)", process.log.read_text())
+    found = re.search(r"health checks and metrics are served on port (\d+)", process.log.read_text())
     if found is None:
         return ""
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{found[1]}/metrics") as answer:

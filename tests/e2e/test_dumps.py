@@ -91,7 +91,7 @@ def kubectl_dump(controlplane: ControlPlane) -> Json:
 
 async def snapshot(process: Process) -> Json:
     """/debug/snapshot of a scheduler that runs."""
-    (port,) = re.findall(r"health and metrics on port (\d+)", process.log.read_text(encoding="utf-8"))
+    (port,) = re.findall(r"health checks and metrics are served on port (\d+)", process.log.read_text(encoding="utf-8"))
     async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}/debug/snapshot") as answer:
         found: Json = await answer.json()
         return found

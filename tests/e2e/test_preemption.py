@@ -245,7 +245,7 @@ async def test_two_users_end_at_equal_shares_and_stay_there(api: Client, plane: 
 
 async def tries(process: Process) -> float:
     """How often a pod or gang was tried and found no room."""
-    port = re.search(r"health and metrics on port (\d+)", process.log.read_text())
+    port = re.search(r"health checks and metrics are served on port (\d+)", process.log.read_text())
     assert port is not None
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port[1]}/metrics") as answer:
         text = await answer.text()
