@@ -238,7 +238,7 @@ class _AdmissionState:
         """Takes the amounts of a container from its zone set: reusable amounts first."""
         for name, amount in request.amounts:
             reuse = list(self._reuse_of(name, mask)) or [0] * self.count
-            reused = _spread(min(amount, sum_in(reuse, mask)), reuse, mask)
+            reused = spread(min(amount, sum_in(reuse, mask)), reuse, mask)
             fresh = self._take_free(name, amount - sum(reused), mask)
             if request.part is RequestPart.INIT:
                 left = [one + new for one, new in zip(reuse, fresh, strict=True)]
@@ -261,13 +261,13 @@ class _AdmissionState:
     def _take_free(self, resource: str, amount: int, mask: int) -> list[int]:
         """Takes an amount from the free amounts of a zone set; returns [zones] what is taken."""
         free = self._free[resource]
-        out = _spread(amount, free, mask)
+        out = spread(amount, free, mask)
         for i, one in enumerate(out):
             free[i] = max(0, free[i] - one)
         return out
 
 
-def _spread(amount: int, free: Sequence[int], mask: int) -> list[int]:
+def spread(amount: int, free: Sequence[int], mask: int) -> list[int]:
     """Returns [zones] the parts of an amount that are taken from each zone of a set.
 
     Zones are used in ascending order, each up to its free amount; the last zone takes the rest.

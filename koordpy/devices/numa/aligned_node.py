@@ -44,7 +44,7 @@ class AlignedNode:
         """Returns what is free of `listed` without pods that were placed after the report. gone: keys of pods that have
         left besides."""
         pods = [known._replace(gone=known.gone or pod.pod.key in gone) for pod, known in self.reported]
-        return free_amounts(self.listed, self.available, pods, ())
+        return free_amounts(self.listed, self.available, pods)
 
     @cached_property
     def start(self) -> ZoneState:

@@ -36,14 +36,8 @@ class FreeZones:
     """True if the report shows exactly the pods that were on the node when it last changed."""
 
 
-def free_amounts(
-    allocatable: Zoned, available: Zoned, pods: Sequence[ReportedPod], since: Sequence[Zoned]
-) -> FreeZones:
-    """Returns the free amounts of each resource.
-
-    pods: pods that were on the node when its report last changed. since: zone records of pods that were placed there
-    later.
-    """
+def free_amounts(allocatable: Zoned, available: Zoned, pods: Sequence[ReportedPod]) -> FreeZones:
+    """Returns the free amounts of each resource. pods: pods that were on the node when its report last changed."""
     exact = all(
         sum(total) - sum(available[name]) == sum(pod.held.get(name, 0) for pod in pods)
         for name, total in allocatable.items()
@@ -53,12 +47,9 @@ def free_amounts(
         holders = [pod for pod in pods if pod.held.get(name)]
         unplaced = [pod for pod in holders if name not in pod.record]
         if exact and not (len(unplaced) > 1 and all(pod.gone for pod in unplaced)):
-            row = _by_report(name, total, available[name], holders, unplaced)
+            free[name] = _by_report(name, total, available[name], holders, unplaced)
         else:
-            row = _by_records(name, total, available[name], holders, unplaced)
-        for record in since:
-            row = _plus(row, record.get(name), -1)
-        free[name] = row
+            free[name] = _by_records(name, total, available[name], holders, unplaced)
     return FreeZones(free, exact)
 
 

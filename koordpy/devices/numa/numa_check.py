@@ -49,9 +49,10 @@ def check_zones(
         taken, record = tuple(take.taken.items()), note.get(keys.RESOURCE_STATUS, "")
         rows = left.get(node, state.rows)
         faults, left[node] = _check_pod(ask, state.kind, rows, take.numbers, taken, take.admission.sets, record)
-        yield from (f"{pod.key}: {text}" for text in faults)
-        if node not in inits:
-            yield from _gpu_faults(pod, ask, numa.aligned(node), take, note)
+        for text in faults:
+            yield f"{pod.key}: {text}"
+        if keys.DEVICE_ALLOCATED in note and node not in inits:
+            yield from _gpu_faults(pod, ask, numa.aligned(node), take, note[keys.DEVICE_ALLOCATED])
 
 
 @cached(1 << 12)
@@ -145,16 +146,14 @@ def _has_init_gpus(pod: PodInfo) -> bool:
     return bool(sum(amount // units_of(name) for name, amount in ask.held if name in gpus.resources) != gpus.count)
 
 
-def _gpu_faults(
-    pod: PodInfo, ask: NumaAsk, node: AlignedNode, take: ZoneTake, notes: Mapping[str, str]
-) -> Iterator[str]:
+def _gpu_faults(pod: PodInfo, ask: NumaAsk, node: AlignedNode, take: ZoneTake, text: str) -> Iterator[str]:
     """Yields the GPUs that the plan names for a pod outside the zones of its requests for GPUs.
 
     Only where the Device states which GPUs are free. Elsewhere, and next to pods with GPUs that they do not hold
-    (`_has_init_gpus`), the zones may have too few free GPUs, and then GPUs of other zones are named (numa.md 6).
+    (`_has_init_gpus`), the zones may have too few free GPUs, and then GPUs of other zones are named (numa.md 6). text:
+    annotation with the GPUs.
     """
-    text = notes.get(keys.DEVICE_ALLOCATED)
-    if text is None or node.gpus is None or not node.by_device:
+    if node.gpus is None or not node.by_device:
         return
     zones = {
         number

@@ -8,6 +8,7 @@ places is charged to the zones of its allocation; if it has none, to the zones t
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -82,8 +83,9 @@ class _SnapshotZones(NamedTuple):
 
 def _snapshot_zones(snapshot: Snapshot, settings: Settings) -> _SnapshotZones:
     """Returns the zones of all nodes of a snapshot. Nodes that have not changed since the last call are not read."""
-    view, machines, nodes = numa_view(snapshot), gpu_view(snapshot).nodes, snapshot.nodes
-    sources = [(info, view.nodes.get(info.name, NO_DATA), machines.get(info.name)) for info in nodes]
+    view, machines, names = numa_view(snapshot), gpu_view(snapshot).nodes, [info.name for info in snapshot.nodes]
+    numas = map(view.nodes.get, names, repeat(NO_DATA))
+    sources = [*zip(snapshot.nodes, numas, map(machines.get, names), strict=True)]
     last: _SnapshotZones | None = view.memo.get(_SnapshotZones)
     if last is None or last.settings != settings:
         last = _SnapshotZones(settings, [], [], [], np.zeros(0, dtype=np.int64))

@@ -5,7 +5,6 @@ A cluster has many nodes and few kinds of them, so nodes are in few states. Stat
 one object where possible: admission and the state after it are computed once for all equal nodes and equal pods.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,6 +21,7 @@ from koordpy.devices.numa.admission import (
     admit,
     memory_sets,
     minus,
+    spread,
 )
 from koordpy.devices.numa.pod_amounts import NumaAsk
 
@@ -126,21 +126,12 @@ class ZoneState(HashedOnce):
         unknown = [(name, amount) for name, amount in self.amounts_of(ask).held if name not in record]
         if not unknown:
             return self.after(record)
-        found = self.admit(ask)
-        guess = found.taken if isinstance(found, ZoneAdmission) and found.taken else self._in_order(unknown)
+        found, all_zones = self.admit(ask), (1 << len(self.kind.numbers)) - 1
+        if isinstance(found, ZoneAdmission) and found.taken:
+            guess = found.taken
+        else:
+            guess = {name: tuple(spread(amount, self.free[name], all_zones)) for name, amount in unknown}
         return self.after({**record, **{name: guess[name] for name, _ in unknown if name in guess}})
-
-    def _in_order(self, amounts: Iterable[tuple[str, int]]) -> Zoned:
-        """Returns amounts that are taken from the zones in ascending order, as much as each has free."""
-        out: dict[str, Row] = {}
-        for name, amount in amounts:
-            row = []
-            for have in self.free[name]:
-                row.append(min(amount, max(0, have)))
-                amount -= row[-1]
-            row[-1] += amount
-            out[name] = tuple(row)
-        return out
 
 
 @cached(1 << 14)
