@@ -187,6 +187,16 @@ def test_what_the_claims_of_a_nominated_pod_take_is_kept(
     assert reasons([node("n1:4"), node("n2:4"), *objects, held, asking]) == words
 
 
+def test_a_gang_counts_no_device_that_a_nominated_pod_keeps() -> None:
+    kept = promised(device_user("h", "c9", priority=10, scheduler="default-scheduler"), "n1")
+    claims = [resource_claim(f"c{i}", asks()) for i in (0, 1, 9)]
+    members = [device_user(f"p-{i}", f"c{i}", gang="g") for i in range(2)]
+    objects = [node("n1:8"), GPU_CLASS, *claims, group("g", 2), *members, kept]
+    plan = planned([*objects, offers("n1", "d0", "d1")])
+    assert bound(plan) == {} and {one.reason for one in plan.pending} == {"Unschedulable"}
+    assert len(bound(planned([*objects, offers("n1", "d0", "d1", "d2")]))) == 2
+
+
 def test_a_nominated_pod_takes_the_volume_that_is_kept_for_it() -> None:
     kept = promised(volume_user("h", "c1", priority=5, created=1), "n1")
     plan = planned([node("n1:4"), *VOLUME, disk("v1", "5Gi", "n1"), volume_user("p", "c2", priority=5), kept])

@@ -28,7 +28,7 @@ from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
 from koordpy.framework.device_limits import MemberLimits
-from koordpy.pods.claim_refs import CLAIMS, MAX_CONSUMERS
+from koordpy.pods.claim_refs import CLAIMS, MAX_CONSUMERS, DeviceId
 from koordpy.pods.pod_info import PodInfo
 
 UNSUPPORTED = "unsupported: resource claims among the members of a gang"
@@ -158,6 +158,7 @@ class MemberLimitReader:
     def _columns(self, sets: Sequence[_DeviceSet]) -> None:
         """Adds for each set of devices a column, or a stock if several nodes share the devices."""
         usage = self._ledger.usage
+        closed = frozenset[DeviceId]().union(*(rule.closed() for rule in self._rules.values()))
         index = self._draft.snapshot.index
         for one in sets:
             asks: dict[bytes, int] = {}
@@ -165,7 +166,7 @@ class MemberLimitReader:
                 if inner.devices <= one.devices:
                     for shape, amount in inner.asks.items():
                         asks[shape] = asks.get(shape, 0) + amount
-            free = [device for device in one.devices if not usage.is_used(device.id)]
+            free = [device for device in one.devices if not usage.is_used(device.id) and device.id not in closed]
             if not one.is_local:
                 self.limits.stocks.append((len(free), asks))
                 continue
