@@ -197,13 +197,14 @@ class GroupMaker(ClaimMaker):
     def members(self, group: Json) -> list[Json]:
         """Returns the pods of a group. Most have all of its entries; some lack one, or have another claim beside them.
 
-        An entry of a pod that differs from the group's entry of that name means a claim of the pod alone.
+        An entry of a pod that differs from the group's entry of that name means a claim of the pod alone. Admin access
+        comes last in a pod (`_devices`).
         """
         out = []
         for i in range(group["size"]):
             entries: list[Json] = [dict(one) for one in group["spec"]["resourceClaims"] if self.chance(0.9)]
             if self.chance(0.15):
-                entries.append({"name": "own", "resourceClaimTemplateName": "own"})
+                entries.insert(0, {"name": "own", "resourceClaimTemplateName": "own"})
             if entries and self.chance(0.08):
                 entries[0] = {"name": entries[0]["name"], "resourceClaimTemplateName": "own"}
             cpu = self.rng.choice(["100m", "100m", "3"])

@@ -119,6 +119,10 @@ def test_a_change_of_storage_wakes_those_that_it_can_help(before: Any, after: An
 
 
 FIXED = a(ResourceClaim, status={"allocation": {}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]})
+SHARED = a(
+    ResourceClaim,
+    status={"allocation": {}, "reservedFor": [{"resource": "pods", "name": "p", "uid": uid} for uid in ("u", "gone")]},
+)
 LEFT = a(ResourceClaim, status={"allocation": {}})
 OPEN = a(ResourceClaim)
 MAPPING = a(DeviceClass, spec={"extendedResourceName": "nvidia.com/gpu"})
@@ -130,6 +134,8 @@ OFFERED = Wake.DYNAMIC_DEVICE | Wake.DEVICE_OFFER
     [
         (None, OPEN, Wake.NOTHING, "ns/a"),
         (OPEN, FIXED, Wake.NOTHING, "ns/a"),
+        (FIXED, SHARED, Wake.NOTHING, "ns/a"),
+        (SHARED, FIXED, Wake.DYNAMIC_DEVICE, "ns/a"),
         (FIXED, LEFT, Wake.NOTHING, "ns/a"),
         (LEFT, OPEN, Wake.DYNAMIC_DEVICE, "ns/a"),
         (FIXED, None, Wake.DYNAMIC_DEVICE, "ns/a"),

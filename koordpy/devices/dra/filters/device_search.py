@@ -330,7 +330,7 @@ class DeviceSearch:
         """Takes a device for a request; returns the function that undoes it, None if the device does not fit."""
         device = self.devices[at]
         if alternative.admin:
-            if any(other == at for _, other, _ in claim.results):
+            if any(other == at and shared is None for _, other, shared in claim.results):
                 return None
         elif self._is_taken(alternative, at):
             return None
