@@ -237,3 +237,11 @@ def test_shares_are_given_until_a_capacity_is_used_up() -> None:
     assert search(offers, two, two, usage=usage) == [["a d0"], ["a d0"]]
     assert search(offers, two, two, two, usage=usage) is None
     assert search(offers, DeviceClaim(requests=[request("a", 2, capacity=half.exact.capacity)])) is None
+
+
+def test_admin_access_is_given_beside_a_share_of_the_same_claim() -> None:
+    shared = SliceDevice(name="d0", capacity={"memory": DeviceCapacity(value="40Gi")}, allow_multiple_allocations=True)
+    both = DeviceClaim(requests=[request("share"), request("admin", admin_access=True)])
+    twice = DeviceClaim(requests=[request(name, admin_access=True) for name in ("a", "b")])
+    assert search(offers_of(shared), both) == [["share d0", "admin d0"]]
+    assert search(offers_of(shared), twice) is None
