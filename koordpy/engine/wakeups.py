@@ -28,6 +28,7 @@ from koordpy.api.storage_objects import (
 )
 from koordpy.cache.snapshot import NodeInfo
 from koordpy.decoding.wire_json import unreadable
+from koordpy.devices.dra.ledger.claim_allocation import frees_devices
 from koordpy.devices.family_registry import node_reports, object_reports
 from koordpy.pods.object_book import object_key
 from koordpy.pods.pod_info import PodInfo
@@ -309,19 +310,13 @@ def _less_is_kept(before: PodInfo, after: PodInfo | None) -> bool:
 def of_devices(before: Any, after: Any) -> tuple[Wake, str]:
     """Returns the wake-ups of a changed resource claim, slice or device class, and the key of the claim ("" for none).
 
-    The caller wakes the pods that name the claim. Other pods are woken only if the claim released devices, or if
-    one of several reservations was removed.
+    The caller wakes the pods that name the claim, and other pods if it released devices or one of several reservations.
     """
     if before is not None and after is not None and _read_of(before) == _read_of(after):
         return Wake.NOTHING, ""
     there = after if after is not None else before
     if isinstance(there, ResourceClaim):
-        allocation = before.status.allocation if before is not None else None
-        freed = allocation is not None and (after is None or after.status.allocation != allocation)
-        # a pod that is gone protects the other users of the claim from preemption, until its reservation is removed
-        users = there.status.reserved_for
-        freed |= allocation is not None and bool(users) and any(one not in users for one in before.status.reserved_for)
-        return (Wake.DYNAMIC_DEVICE if freed else Wake.NOTHING), object_key(there)
+        return (Wake.DYNAMIC_DEVICE if frees_devices(before, after) else Wake.NOTHING), object_key(there)
     offered = Wake.DYNAMIC_DEVICE | Wake.DEVICE_OFFER
     if not isinstance(there, DeviceClass):
         return offered, ""

@@ -103,3 +103,17 @@ def node_selector(grant: Grant, node: str, offers: DeviceOffers) -> NodeSelector
         return None
     term = NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields))
     return NodeSelector(node_selector_terms=[term])
+
+
+def frees_devices(before: ResourceClaim | None, after: ResourceClaim | None) -> bool:
+    """Returns True if a change of a claim may let other pods use its devices.
+
+    Either devices were released, or one of several reservations was removed: the reservation of a pod that is gone
+    protects the other users of the claim from preemption. before, after: None if the claim did not or does not exist.
+    """
+    if before is None or before.status.allocation is None:
+        return False
+    if after is None or after.status.allocation != before.status.allocation:
+        return True
+    users = after.status.reserved_for
+    return bool(users) and any(one not in users for one in before.status.reserved_for)
