@@ -299,8 +299,8 @@ def _nodes(
     own = round_state.of(pod)
     verdict = own.verdict()
     scores: dict[str, Sequence[float]] = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
+    total = own.total.tolist()  # before `shown_scores`, which may place members on trial and change `own`
     scores |= {shown.name: shown.values for shown in shown_scores(pod, unit, round_state)}
-    total = own.total.tolist()
     marks = [
         mark
         for family in families_of(pod, round_state.snapshot)

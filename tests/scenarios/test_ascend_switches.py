@@ -344,6 +344,14 @@ def test_explain_shows_the_plan() -> None:
     assert explain(world.snapshot(), SECOND, "default/p-8").nodes[8].scores["AscendAffinity"] == 200
 
 
+def test_explain_totals_are_those_of_the_scores_shown() -> None:
+    """AscendAffinity, which is found by placing the gang on trial, is not part of them."""
+    world = World().add(*switched(FULL), npu_gang("g", 9, labels=LARGE))
+    for node in explain(world.snapshot(), SECOND, "default/p-0").nodes:
+        counted = {name: score for name, score in node.scores.items() if name != "AscendAffinity"}
+        assert node.total == sum(SECOND.scores.weight(name) * score for name, score in counted.items())
+
+
 def test_a_plain_pod_with_the_label_is_a_job_of_one() -> None:
     world = World().add(*switched(WIDE), npu_pod("p", 8, labels=LARGE))
     done = world.plan(config=SECOND)
