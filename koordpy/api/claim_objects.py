@@ -46,6 +46,7 @@ class ExactRequest(Wire, frozen=True):
     admin_access: bool | None = None
     tolerations: list[DeviceToleration] = []
     capacity: CapacityRequirements | None = None
+    derived_attributes: list[Raw] = []
 
 
 class SubRequest(ExactRequest, frozen=True):

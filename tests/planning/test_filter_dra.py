@@ -5,11 +5,13 @@ import itertools
 import random
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from koordpy.api.claim_objects import (
     Allocation,
+    BasicDevice,
     CelSelector,
     ClaimConsumer,
     CounterUse,
@@ -51,6 +53,7 @@ from tests.scenarios.cluster import bound, group, messages
 
 DRIVER = "gpu.example.com"
 CANNOT = "UU: cannot allocate all claims"
+NODE_RESOURCES = "UU: unsupported: node allocatable resources through devices"
 ELSEWHERE = "UU: resourceclaim not available on the node"
 NODES = [node("n1:8"), node("n2:8")]
 
@@ -154,6 +157,28 @@ NODE_CASES: dict[str, tuple[list[Any], dict[str, str]]] = {
         [offers("n1", "g0", consumes_counters=[CounterUse(counter_set="s")]), resource_claim("c", asks())],
         {"n1": "UU: invalid resource pools were encountered", "n2": CANNOT},
     ),
+    "a device that takes resources of its node": (
+        [
+            offers("n1", "g0", node_allocatable_resource_mappings={"cpu": {"allocationMultiplier": "2"}}),
+            offers("n2", "g0"),
+            resource_claim("c", asks()),
+        ],
+        {"n1": NODE_RESOURCES, "n2": "fits"},
+    ),
+    "a device that takes resources of its node, as v1beta1 writes it": (
+        [
+            offers("n1", "g0", basic=BasicDevice(node_allocatable_resource_mappings={"memory": {}})),
+            resource_claim("c", asks()),
+        ],
+        {"n1": NODE_RESOURCES, "n2": CANNOT},
+    ),
+    "a device that takes resources of its node is of no use to the claim": (
+        [
+            offers("n1", "g0", node_allocatable_resource_mappings={"cpu": {}}),
+            resource_claim("c", asks(2)),
+        ],
+        {"n1": CANNOT, "n2": CANNOT},
+    ),
     "allocated for a node": (
         [resource_claim("c", asks(), allocation=held("g0", at="n2"))],
         {"n1": ELSEWHERE, "n2": "fits"},
@@ -191,6 +216,10 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "an expression too far": (
         [resource_claim("c", asks(1, 'device.driver.find("gpu") != ""'))],
         "unsupported: CEL function find()",
+    ),
+    "derived attributes": (
+        [resource_claim("c", asks(derived_attributes=[msgspec.Raw(b'{"name": "custom/numa"}')]))],
+        "unsupported: derived attributes",
     ),
 }
 

@@ -9,6 +9,7 @@ Sources: dra.md 2, 7, 8, 9.
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -254,7 +255,8 @@ class DynamicResources(DraftClaims, Rule):
             return None
         if text:
             return refuse(text)
-        if text := find_gate_limit(offer, self.view.gates_off, lambda: self._fits(wants, node, usage)):
+        is_enough = partial(self._fits, wants, node, usage)
+        if text := find_gate_limit(offer, self.offers, self.view.gates_off, is_enough):
             return refuse(text)
         text = refusal_texts.INVALID_TEXT if offer.invalid else refusal_texts.CANNOT_TEXT
         if self.least_bandwidth and self._fits(wants, node, usage, pods=(), closed=closed):

@@ -123,6 +123,8 @@ def _read(content: bytes, devices: DeviceClaim, offers: DeviceOffers) -> ClaimSp
                 continue
             if any(one.cel is None for one in (*found.spec.selectors, *exact.selectors)):
                 unsupported = unsupported or "selectors other than CEL"
+            if exact.derived_attributes:
+                unsupported = unsupported or "derived attributes"
             alternatives.append(_alternative(request, name, exact, found))
         requests.append(RequestSpec(request.name, tuple(alternatives)))
     constraints = tuple(

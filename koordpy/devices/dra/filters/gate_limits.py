@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices and requests that need a feature gate which is off in the API server (docs/rules/dra.md 12, Gates).
+"""Devices and requests that koordpy cannot allocate: they need a feature gate that is off, or an unsupported feature.
 
 The API server drops the fields of such a gate, so an allocation would be incomplete. A gate is known to be off after
 the first write that lost a field (`ClaimView.gates_off`); offline, no gate is off. A missing right to create claims
-counts like a gate that is off, so that pods use nodes on which a device plugin serves them.
+counts like a gate that is off, so that pods use nodes on which a device plugin serves them. Sources: docs/rules/dra.md 9
+and 12 (Gates).
 """
 
 from collections.abc import Callable, Collection
@@ -14,6 +15,8 @@ from koordpy.pods.claim_refs import DeviceId
 
 CONSUMABLE, CONDITIONS = "DRAConsumableCapacity", "DRADeviceBindingConditions"
 TAINTS, ADMIN, EXTENDED = "DRADeviceTaints", "DRAAdminAccess", "DRAExtendedResource"
+NODE_RESOURCES = "node allocatable resources through devices"
+"""The feature that a device with `nodeAllocatableResourceMappings` needs; koordpy never supports it."""
 CREATION = "create resourceclaims"
 """The right to create claims for extended resources, among the gates that are off if it is missing."""
 FIELDS = {
@@ -30,6 +33,8 @@ FIELDS = {
 
 def off_text(gate: str) -> str:
     """Returns the reason why a node or claim is refused without a gate, or without the right to create claims."""
+    if gate == NODE_RESOURCES:
+        return f"unsupported: {gate}"
     return f"no right to {gate}" if gate == CREATION else f"unsupported: {gate} is off"
 
 
@@ -39,16 +44,20 @@ def extended_limit(off: frozenset[str]) -> str:
 
 
 def _needed(device: OfferedDevice) -> set[str]:
-    """Returns the gates that an allocation of a device needs."""
+    """Returns the gates and the unsupported feature that an allocation of a device needs."""
     facts = device.facts
-    conditions = {CONDITIONS} if facts.binding_conditions else set()
-    return conditions | ({CONSUMABLE} if facts.allow_multiple_allocations else set())
+    needs = {
+        CONDITIONS: facts.binding_conditions,
+        CONSUMABLE: facts.allow_multiple_allocations,
+        NODE_RESOURCES: facts.node_allocatable_resource_mappings,
+    }
+    return {name for name, present in needs.items() if present}
 
 
 def closed_by_gates(offers: DeviceOffers, off: frozenset[str]) -> frozenset[DeviceId]:
-    """Returns the devices that cannot be allocated without gates that are off."""
-    if off.isdisjoint((CONSUMABLE, CONDITIONS)):
-        return frozenset()
+    """Returns the devices that cannot be allocated: they need a gate that is off, or an unsupported feature."""
+    off &= {CONSUMABLE, CONDITIONS}
+    off |= {NODE_RESOURCES}
     found: frozenset[DeviceId] | None = offers.memo.get((closed_by_gates, off))
     if found is None:
         found = frozenset(key for key, device in offers.by_id.items() if not off.isdisjoint(_needed(device)))
@@ -56,14 +65,17 @@ def closed_by_gates(offers: DeviceOffers, off: frozenset[str]) -> frozenset[Devi
     return found
 
 
-def find_gate_limit(here: NodeDevices, off: frozenset[str], is_enough: Callable[[], bool]) -> str:
-    """Returns the reason if the devices of a node are enough only with devices that need a gate which is off; else
-    empty.
+def find_gate_limit(
+    here: NodeDevices, offers: DeviceOffers, off: frozenset[str], is_enough: Callable[[], bool]
+) -> str:
+    """Returns the reason if the devices of a node are enough only with devices that need a gate which is off, or an
+    unsupported feature; else empty.
 
     here: the devices that the node reaches. is_enough: returns True if all of them together are enough.
     """
-    lacking = sorted({gate for one in here.devices for gate in off & _needed(one)}) if off else []
-    return off_text(lacking[0]) if lacking and is_enough() else ""
+    closed, off = closed_by_gates(offers, off), off | {NODE_RESOURCES}
+    lacking = {gate for one in here.devices if one.id in closed for gate in off & _needed(one)} if closed else ()
+    return off_text(min(lacking)) if lacking and is_enough() else ""
 
 
 def request_limit(alternatives: Collection[Alternative], off: frozenset[str]) -> str:
