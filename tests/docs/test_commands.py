@@ -98,6 +98,20 @@ def test_files_that_are_not_here_are_the_readers_own() -> None:
     assert strange == set()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_says_what_files_are_that_are_not_here(page: Path) -> None:
+    """A block of the page has the name, a command writes the file, or a sentence before the command names it."""
+    text = page.read_text(encoding="utf-8")
+    strange = set()
+    for one in shown(page):
+        for name in files(one.words):
+            before = text.partition(f" {name}")[0]
+            made = re.search(rf"^```\w+ {re.escape(name)}$", text, re.M) or f"> {name}\n" in text
+            if not made and f"`{name}`" not in before and not (ROOT / name).exists():
+                strange.add(name)
+    assert strange == set()
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/explain-a-pending-gang.md"])
 def test_the_message_of_the_gang_that_does_not_fit_is_the_planners(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("simulate", "-f", "examples/cluster", "-f", "examples/does-not-fit.yaml", "-o", "json")

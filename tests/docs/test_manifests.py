@@ -5,7 +5,7 @@ import contextlib
 import io
 import re
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,6 +19,8 @@ CLUSTER = str(ROOT / "examples" / "cluster")
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 _INDENTED = re.compile(r"(?<=\n\n)(?:    .*\n|\n(?=    ))+")
+_KEY = re.compile(r"[A-Za-z][\w./-]*:(?: +(?:\S+|[\[{\"'].*))?(?: *#.*)?\n")
+"""A line with a key and at most one value, not a message with a colon."""
 OTHERS = {
     "agent": "values of the chart",
     "env": "a part of a container",
@@ -62,6 +64,20 @@ def shown(page: Path) -> list[Shown]:
     return out
 
 
+def unreadable(page: Path) -> list[str]:
+    """Its blocks that are not valid YAML, although they are fenced as YAML, or begin with a key."""
+    text = page.read_text(encoding="utf-8")
+    found = [block.text for block in blocks_of(page) if block.language == "yaml"]
+    found += [one for block in _INDENTED.findall(_FENCED.sub("", text)) if _KEY.match(one := dedent(block))]
+    out = []
+    for block in found:
+        try:
+            list(yaml.safe_load_all(block))
+        except yaml.YAMLError:
+            out.append(block)
+    return out
+
+
 EVERYTHING = [one for page in PAGES if page.name != TAUGHT for one in shown(page)]
 MANIFESTS = [one for one in EVERYTHING if one.objects[0].get("kind", "KoordpyConfiguration") != "KoordpyConfiguration"]
 REST = [one for one in EVERYTHING if one not in MANIFESTS]
@@ -73,6 +89,20 @@ def told(words: list[str]) -> tuple[int, str]:
     err = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
         return main(words), warnings_of(err.getvalue())
+
+
+@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "docs").glob("*/*.md"))], ids=lambda page: page.name)
+def test_blocks_of_yaml_can_be_read(page: Path) -> None:
+    assert unreadable(page) == []
+
+
+def test_blocks_that_cannot_be_read_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    wrong = "quota:\n        a: 1      # comment\n  b: 2\n"
+    page.write_text(
+        f"text\n\n{indent(wrong, '    ')}\nmore\n\n    preemption: 0/4 nodes are available: 1\n\n```yaml\n{wrong}```\n"
+    )
+    assert unreadable(page) == [wrong, wrong]
 
 
 @pytest.mark.parametrize("one", MANIFESTS, ids=str)

@@ -3,8 +3,8 @@
 
 The API server drops the fields of such a gate, so an allocation would be incomplete. A gate is known to be off after
 the first write that lost a field (`ClaimView.gates_off`); offline, no gate is off. A missing right to create claims
-counts like a gate that is off, so that pods use nodes on which a device plugin serves them. Sources: docs/rules/dra.md 9
-and 12 (Gates).
+counts like a gate that is off, so that pods use nodes on which a device plugin serves them. Sources: docs/rules/dra.md
+9 and 12 (Gates).
 """
 
 from collections.abc import Callable, Collection
