@@ -421,7 +421,7 @@ def _label(one: Cluster, job: Job, match: re.Match[str]) -> None:
 
 def _new_nodes(one: Cluster, job: Job, match: re.Match[str]) -> None:
     """`2 more nodes with 8 GPU in layer a and 1 in layer b, like nodes m and n`: copies in the order of the places."""
-    numbers = [int(number) for number in re.findall(r"(\d+) (?:more nodes? with \S+ \S+ )?in ", match["new"])]
+    numbers = [int(number) for number in re.findall(r"(\d+) (?:more nodes? with (?:room for )?\S+ \S+ )?in ", match["new"])]
     amount, resource, templates = match["amount"], match["resource"], _names(match["like"])
     assert len(numbers) == len(templates), match[0]
     if match["new"].endswith(" in the cluster"):
@@ -783,7 +783,7 @@ FORMS: dict[str, Doing] = {
     rf"PersistentVolumeClaims? ({NAMES}) existed, with (?:a volume|volumes) that every node can use": _claimed,
     rf"nodes? ({NAMES}) were uncordoned|all \d+ cordoned nodes were uncordoned": _uncordon,
     rf"nodes? ({NAMES}) had labels? (\S+=\S+(?: and \S+=\S+)*)": _label,
-    rf"there were (?P<new>\d+ more nodes? with (?P<amount>\S+) (?P<resource>\S+) in \S+(?: [\w./-]+?)?"
+    rf"there were (?P<new>\d+ more nodes? with (?:room for )?(?P<amount>\S+) (?P<resource>\S+) in \S+(?: [\w./-]+?)?"
     rf"(?:(?:, | and )\d+ in \S+ [\w./-]+)*), like nodes? (?P<like>{NAMES})"
     r"(?: \(needed for the pods of [\w.-]+; the pods of [^;:]+ fit\))?": _new_nodes,
     rf"node [\w.-]+ had [^:]*, for example after {COMPLETED}{REPLACED}": _completed,

@@ -55,6 +55,11 @@ def test_new_nodes_are_placed_anywhere_where_no_rule_looks_at_places() -> None:
     )
 
 
+def test_new_nodes_for_pods_without_requests_have_room_for_pods() -> None:
+    lines = told(node("n:4", pods="1"), group("g", 2), gang_pods("g", 2, requests={"cpu": "0"}))
+    assert lines[-1] == "there were 1 more node with room for 1 pod in the cluster, like node n"
+
+
 @pytest.mark.parametrize("is_mirror", [True, False])
 def test_new_nodes_run_the_daemons_of_the_node_that_they_are_like(is_mirror: bool) -> None:
     """Nodes of 4 cpu, of which a pod of the DaemonSet uses 1: one member of 2 cpu each, not two."""

@@ -105,9 +105,12 @@ class _Growth:
 
 
 def _with(number: int, resource: str, node: NodeInfo) -> str:
-    """Returns `2 more nodes with 8 nvidia.com/gpu`."""
-    amount = quantity_text(resource, node.allocatable.get(resource, 0))
-    return f"{count_noun(number, 'more node')} with {amount} {resource}"
+    """Returns `2 more nodes with 8 nvidia.com/gpu`, or `2 more nodes with room for 110 pods`."""
+    amount = node.allocatable.get(resource, 0)
+    what = f"{quantity_text(resource, amount)} {resource}"
+    if resource == "pods":
+        what = f"room for {count_noun(amount, 'pod')}"
+    return f"{count_noun(number, 'more node')} with {what}"
 
 
 def _more_like(case: Case, pod: PodInfo, template: int, place: int, remark: str) -> Iterator[ClusterChange]:
