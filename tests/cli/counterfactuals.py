@@ -421,7 +421,8 @@ def _label(one: Cluster, job: Job, match: re.Match[str]) -> None:
 
 def _new_nodes(one: Cluster, job: Job, match: re.Match[str]) -> None:
     """`2 more nodes with 8 GPU in layer a and 1 in layer b, like nodes m and n`: copies in the order of the places."""
-    numbers = [int(number) for number in re.findall(r"(\d+) (?:more nodes? with (?:room for )?\S+ \S+ )?in ", match["new"])]
+    places = re.findall(r"(\d+) (?:more nodes? with (?:room for )?\S+ \S+ )?in ", match["new"])
+    numbers = [int(number) for number in places]
     amount, resource, templates = match["amount"], match["resource"], _names(match["like"])
     assert len(numbers) == len(templates), match[0]
     if match["new"].endswith(" in the cluster"):
