@@ -65,9 +65,7 @@ def closed_by_gates(offers: DeviceOffers, off: frozenset[str]) -> frozenset[Devi
     return found
 
 
-def find_gate_limit(
-    here: NodeDevices, offers: DeviceOffers, off: frozenset[str], is_enough: Callable[[], bool]
-) -> str:
+def find_gate_limit(here: NodeDevices, offers: DeviceOffers, off: frozenset[str], is_enough: Callable[[], bool]) -> str:
     """Returns the reason if the devices of a node are enough only with devices that need a gate which is off, or an
     unsupported feature; else empty.
 
