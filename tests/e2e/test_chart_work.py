@@ -259,11 +259,12 @@ async def groups_of_every_kind(day: Day) -> None:
     await volcano_group(api, "volcano", 1)
     await member(api, "volcano-0", "volcano")
     await day.bound("volcano-0", *(f"{name}-{i}" for name in gangs for i in range(2)))
-    await make_gang(api, "large", 3)
+    free = 2 * GPUS - 1 - 2 * len(gangs)
+    await make_gang(api, "large", free + 1)
 
     async def told() -> bool:
         said = condition(await api.get(f"{pods_path()}/large-0"), "PodScheduled")
-        return said is not None and "needed 3" in said["message"]
+        return said is not None and f"needed {free + 1}" in said["message"]
 
     async def reported() -> bool:
         statuses = [(await api.get(path)).get("status", {}) for path in (f"{GROUPS}/sigs", f"{X_GROUPS}/older")]

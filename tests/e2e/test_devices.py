@@ -17,9 +17,11 @@ from koordpy.engine.binding.claim_calls import FINALIZER
 from tests.e2e.client import Client, condition, pod_manifest, pods_path
 from tests.e2e.conftest import CRDS
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.gang_api import kubernetes_version, minor_of
 from tests.e2e.process import Process, eventually, koordpy_run
 from tests.e2e.recording import Instead, Recorder
 from tests.e2e.test_scheduler import places
+from tests.loudly import skip_loudly
 
 Json = dict[str, Any]
 API = "/apis/resource.k8s.io/v1"
@@ -82,6 +84,14 @@ async def api(plane: ControlPlane) -> AsyncIterator[Client]:
 
         # the claim controller takes allocations and finalizers back once nobody uses them
         await eventually(gone, what="claims gone", processes=plane.processes)
+
+
+@pytest.fixture
+def optional_features(request: pytest.FixtureRequest, assets: Path) -> None:
+    """Skips on versions where these gates are off by default: extended resources, shares, binding conditions."""
+    version = kubernetes_version(assets)
+    if minor_of(version) < (1, 36):
+        skip_loudly(request, request.node.name, f"Kubernetes {version} has the feature off (docs/compatibility.md)")
 
 
 @pytest.fixture
@@ -245,6 +255,7 @@ def carded(name: str, count: int) -> Json:
     return pod_manifest(name, scheduler=keys.DEFAULT_SCHEDULER_NAME, requests={"cpu": "1", CARD: str(count)})
 
 
+@pytest.mark.usefixtures("optional_features")
 async def test_extended_resources_are_served_by_devices_as_the_kubelet_expects(
     api: Client, recorder: Recorder, koordpy: Process
 ) -> None:
@@ -272,6 +283,7 @@ async def test_extended_resources_are_served_by_devices_as_the_kubelet_expects(
     assert (await bound(api, "r", by=koordpy))["r"] == "n1"
 
 
+@pytest.mark.usefixtures("optional_features")
 async def test_a_refused_binding_deletes_the_claim_for_extended_resources(
     api: Client, recorder: Recorder, koordpy: Process
 ) -> None:
@@ -293,6 +305,7 @@ async def test_a_refused_binding_deletes_the_claim_for_extended_resources(
     assert pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == found["metadata"]["name"]
 
 
+@pytest.mark.usefixtures("optional_features")
 async def test_devices_with_conditions_are_waited_for_and_shares_have_ids(api: Client, koordpy: Process) -> None:
     for name in ("of-n1", "of-n2"):
         await api.delete(f"{API}/resourceslices/{name}")
