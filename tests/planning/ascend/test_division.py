@@ -55,7 +55,26 @@ def nodes(draw: st.DrawFn) -> tuple[tuple[Demand, ...], int]:
     return tuple(Demand(preset, request, True, ~lost) for request in requests), free
 
 
-@given(nodes())
+@st.composite
+def mixed_nodes(draw: st.DrawFn) -> tuple[tuple[Demand, ...], int]:
+    """Pods of several jobs, of one pod or more, on a node with few free chips; each pod may lack some of them."""
+    resource = draw(st.sampled_from(sorted({preset.resource for preset in PRESETS})))
+    presets = [preset for preset in PRESETS if preset.resource == resource]
+    if not draw(st.booleans()):
+        presets = [draw(st.sampled_from(presets))]
+    chip = st.integers(0, min(16, *(preset.size for preset in presets)) - 1)
+    free = sum(1 << k for k in draw(st.sets(chip, min_size=2, max_size=12)))
+    demands = []
+    for _ in range(draw(st.integers(2, 4))):
+        preset = draw(st.sampled_from(presets))
+        multi_pod = draw(st.booleans())
+        request = draw(st.sampled_from([n for n in range(1, 13) if preset.is_legal(n, multi_pod=multi_pod)]))
+        lost = sum(1 << k for k in draw(st.sets(chip, max_size=3)))
+        demands.append(Demand(preset, request, multi_pod, ~lost))
+    return tuple(demands), free
+
+
+@given(st.one_of(nodes(), mixed_nodes()))
 def test_pods_share_a_node_exactly_when_some_sets_of_chips_do(case: tuple[tuple[Demand, ...], int]) -> None:
     demands, free = case
     possible = enumerated(demands, free)
@@ -70,7 +89,7 @@ def test_pods_share_a_node_exactly_when_some_sets_of_chips_do(case: tuple[tuple[
         assert keeps_to_groups(demand, chips(own))
 
 
-@given(nodes())
+@given(st.one_of(nodes(), mixed_nodes()))
 def test_the_table_decides_while_it_strands_nobody(case: tuple[tuple[Demand, ...], int]) -> None:
     demands, free = case
     found = divide(demands, free)
@@ -115,3 +134,35 @@ def test_jobs_of_two_kinds_on_one_node_are_divided_too() -> None:
     demands = (Demand(chip, 3, True), Demand(card, 4, True), Demand(card, 2, True))
     assert divide(demands, mask("0-3 4-7 8-9")) == (mask("0 8-9"), mask("4-7"), mask("1-2"))
     assert divide((*demands, Demand(card, 2, True)), mask("0-3 4-7 8-9")) is None
+
+
+MIXED: list[tuple[str, tuple[tuple[int, bool, str], ...], str, tuple[str, ...] | None]] = [
+    # product, (request, job of several pods, chips that the pod may not use) in rank order, free chips, chips of each
+    ("910-module", ((2, True, "0"), (4, True, "")), "0-6", ("4-5", "0-3")),
+    ("910-module", ((1, True, ""), (1, True, "1-3")), "0-1", ("1", "0")),
+    ("910-module", ((2, True, "4"), (2, True, "0")), "0-1 4-5", ("0-1", "4-5")),
+    ("910-module", ((2, True, "0"), (2, True, "0")), "0-1 4-5", None),
+    ("910b-x8", ((2, True, ""), (2, True, "2-3")), "0-3", ("2-3", "0-1")),
+    ("a3-x8", ((2, True, "4-5"), (4, True, "4-5")), "0-5", None),
+    ("a3-x8", ((2, True, ""), (4, True, "4-7")), "0-3 6-7", ("6-7", "0-3")),
+    ("310p-duo-chip", ((1, True, ""), (1, True, "2")), "0 2", ("2", "0")),
+    ("910b-x16", ((2, True, ""), (10, False, "")), "0-6 9-13", ("0 6", "1-5 9-13")),
+]
+
+
+@pytest.mark.parametrize(("product", "asked", "free", "want"), MIXED)
+def test_pods_that_may_use_different_chips(
+    product: str, asked: tuple[tuple[int, bool, str], ...], free: str, want: tuple[str, ...] | None
+) -> None:
+    demands = tuple(Demand(BY_NAME[product], request, many, ~mask(lost)) for request, many, lost in asked)
+    found = divide(demands, mask(free))
+    assert found == (None if want is None else tuple(mask(text) for text in want))
+
+
+def test_many_pods_on_many_cards_are_divided_or_refused_fast() -> None:
+    """The order of cards does not matter, so the search has few states: 16 cards with 0 to 4 free chips each."""
+    free = mask("0-2 4-6 8-10 12-14 16-18 20-22 24-26 28-30 32-34 36-38 40-42 44-46 48-51 52-55 56-59 60-63")
+    card = BY_NAME["310-card"]
+    demands = [Demand(card, request, True) for request in (1, 2, 3) * 6 + (2,) * 8]
+    assert divide(demands, free) is not None
+    assert divide([*demands, Demand(card, 2, True)], free) is None
