@@ -192,7 +192,7 @@ def implementations(values: Values) -> list[Implementation]:
         ("sign", "int", ("quantity",), sign),
         (".isInteger", "bool", ("quantity",), lambda a: values.quantity(a).is_plain),
         (".asInteger", "int", ("quantity",), lambda a: values.quantity(a).as_integer()),
-        (".asApproximateFloat", "double", ("quantity",), lambda a: values.quantity(a).nanos / NANO),
+        (".asApproximateFloat", "double", ("quantity",), lambda a: values.quantity(a).approximate_float()),
         (".isGreaterThan", "bool", ("quantity", "quantity"), lambda a, b: compare(a, b) > 0),
         (".isLessThan", "bool", ("quantity", "quantity"), lambda a, b: compare(a, b) < 0),
         (".compareTo", "int", ("quantity", "quantity"), compare),

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantities and versions as device selectors compare them (dra.md 3), without the CEL library.
 
-A quantity is an exact integer in units of 10^-9, a version is a semantic version 2.0.0. Each has a key, a text with the
-same order as the values, so that `<`, `==` and `in` of CEL need no Python. Parsing and its errors are those of
-`resource.Quantity` and of the Go package blang/semver, which Kubernetes uses for selectors.
+A quantity is an integer in units of 10^-9, rounded up; a version is a semantic version 2.0.0. Each has a key, a text
+with the same order as the values, so that the CEL library compares keys as strings, without calling Python functions.
+Parsing and its errors are those of `resource.Quantity` and of the Go package blang/semver, which Kubernetes uses for
+selectors, except for MAX_EXPONENT and MAX_DIGITS.
 """
 
 import re
 from dataclasses import dataclass
+from math import inf
 
 NANO = 10**9
-"""Parts of one unit: no quantity has a smaller fraction."""
+"""Nanos in one unit, the finest fraction; finer input is rounded up in amount, away from zero."""
 MAX_EXPONENT = 400
-"""Larger decimal exponents are reduced to this, because exact arithmetic with them would take too long."""
-MAX_DIGITS = 4000
-"""Maximum number of digits of a quantity. Python refuses to convert longer texts to integers."""
+"""Decimal exponents beyond +- this are replaced by it, because exact arithmetic with them would take too long."""
+MAX_DIGITS = 3800
+"""Maximum number of digits of a quantity. Python converts integers of up to 4300 digits; the difference is for the
+exponent, the nanos and sums."""
 INT64 = range(-(2**63), 2**63)
 
 _QUANTITY = re.compile(r"[+-]?([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
@@ -32,12 +35,13 @@ class CelQuantity:
     nanos: int
     """Value times 10^9."""
     is_plain: bool
-    """True if `asInteger` can return the value. Also False for some integers, such as `1000m` and `1Pi`, which
-    Kubernetes stores as decimals."""
+    """True if `asInteger` can return the value. It cannot for some integers, such as `1000m` and `1Pi`, which Kubernetes
+    stores as decimals."""
 
     @property
     def key(self) -> str:
-        """A text that orders as the values do: sign, number of digits, digits."""
+        """A text that orders as the values do: sign, number of digits, digits. The last two are complemented for a
+        negative value, so that a larger amount orders first."""
         digits = str(abs(self.nanos))
         if self.nanos >= 0:
             return f"1{len(digits):04}{digits}"
@@ -54,6 +58,13 @@ class CelQuantity:
         if not self.is_plain:
             raise ValueError("cannot convert value to integer")
         return self.nanos // NANO
+
+    def approximate_float(self) -> float:
+        """Returns the nearest float; infinite if the amount is too large, as in Go."""
+        try:
+            return self.nanos / NANO
+        except OverflowError:
+            return inf if self.nanos > 0 else -inf
 
     def plus(self, other: "CelQuantity") -> "CelQuantity":
         """Returns the sum."""

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantities and versions of selectors: values, faults and order of keys."""
 
+import math
 import random
 from fractions import Fraction
 
 import pytest
 
 from koordpy.devices.dra.cel_values import (
+    MAX_DIGITS,
+    MAX_EXPONENT,
     NANO,
     CelQuantity,
     CelVersion,
@@ -50,6 +53,22 @@ def test_quantities(text: str, wanted: tuple[Fraction, bool]) -> None:
 def test_texts_that_are_no_quantities(text: str) -> None:
     with pytest.raises(ValueError):
         parse_cel_quantity(text)
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_the_longest_quantities_have_keys(sign: str) -> None:
+    value = parse_cel_quantity(f"{sign}{'9' * MAX_DIGITS}e{MAX_EXPONENT}")
+    for _ in range(100):  # a selector of 10 KiB has room for few sums
+        assert CelQuantity.from_key(value.key, value.is_plain) == value
+        value = value.plus(value)
+    with pytest.raises(ValueError, match="unable to parse numeric part"):
+        parse_cel_quantity("9" * (MAX_DIGITS + 1))
+
+
+def test_floats_of_quantities_that_are_too_large_are_infinite() -> None:
+    assert parse_cel_quantity("1.5").approximate_float() == 1.5
+    assert parse_cel_quantity("1e400").approximate_float() == math.inf
+    assert parse_cel_quantity("-1e400").approximate_float() == -math.inf
 
 
 def test_keys_of_quantities_order_as_the_values() -> None:
