@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides the reason of a pending unit from its outcome (repair.md 1.2), and why no new node would help (1.3).
 
-`Reasons.of` tests the conditions in the order of the table in repair.md 1.2. The first condition that applies gives the
-reason of all pending members. Only a unit that withheld capacity may block is planned once more; the result is shared
-by its equivalence class.
+`Reasons.of` gives all pending members of a unit one reason. Gated, rejected and preempting units have fixed reasons;
+for other units it is the first condition that applies, in the order of the table in repair.md 1.2. A unit is planned a
+second time only if capacity withheld for other units may be what blocks it; units of one equivalence class share the
+result.
 """
 
 from collections.abc import Hashable, Sequence
@@ -83,7 +84,7 @@ class Reasons:
             return PendingReason(Reason.NOT_READY)
         if isinstance(outcome, WaitingUnit) and outcome.awaits:
             return PendingReason(Reason.WAITING_FOR_TERMINATION)
-        if refusal is not None and _is_refused_at_any_size(after, refusal, self.round_state):
+        if refusal is not None and _is_refused_in_larger_cluster(after, refusal, self.round_state):
             return PendingReason(Reason.QUOTA_EXCEEDED)
         if isinstance(outcome, WaitingUnit):
             if outcome.lacks_capacity and self._is_held_back(after):
@@ -113,9 +114,9 @@ class Reasons:
     # --- reserved capacity --------------------------------------------------------------------------------------------
 
     def _is_held_back(self, unit: Unit) -> bool:
-        """Returns True if the unit would be placed without victims if no capacity were withheld for other units.
+        """Returns True if, with all withheld capacity and spare nodes open, the unit would be placed without victims.
 
-        Nominations of other pods count as used: autoscalers count these pods as placed on their nodes.
+        Capacity nominated to other pods counts as used: autoscalers count these pods as placed on their nodes.
         """
         if not (self.has_promise or self.round_state.draft.withheld or self.round_state.snapshot.keeps_spares):
             return False
@@ -145,8 +146,8 @@ class Reasons:
     def _find_cause(self, unit: Unit) -> str:
         """Returns why no new node would help a unit; empty if a new node may help.
 
-        A member's cause counts only if the unit cannot start without the members that have a cause. Then the cause of
-        the member with the lowest rank is returned.
+        If the unit cannot start without the members that have a cause: the cause of the lowest rank among them. Else,
+        for a gang, the cause of the gang as a whole.
         """
         known = {pod.shape: self._cause_of(pod, unit) for pod in reversed(unit.pending)}
         if any(known.values()) and missing_member(unit, lambda pod: not known[pod.shape]) is not None:
@@ -163,9 +164,10 @@ class Reasons:
         return find_cause(pod, unit.members, self.round_state.draft, added, refusals)
 
     def _refusals(self, pod: PodInfo) -> Sequence[Refusal]:
-        """Returns the refusal of the pod on every node, or else the refusals of the single nodes if all are refused.
+        """Returns the one refusal that applies to all nodes, else the different refusals of nodes.
 
-        Empty if a node accepts the pod, or if no refusal says that no new node would help.
+        Refusals of nodes are returned only if no node accepts the pod, and a refusal says that no new node helps or
+        that something is unsupported; else empty.
         """
         state = self.round_state.of(pod)
         if state.refusal is not None:
@@ -176,7 +178,7 @@ class Reasons:
         return [verdict.refusals[i - 1] for i in np.unique(verdict.which).tolist()]
 
 
-def _is_refused_at_any_size(unit: Unit, refusal: QuotaRefusal, round_state: RoundState) -> bool:
+def _is_refused_in_larger_cluster(unit: Unit, refusal: QuotaRefusal, round_state: RoundState) -> bool:
     """Returns True if a quota would also refuse the unit in a larger cluster: by its max, its min or its settings.
 
     A runtime grows with the cluster, except in a quota tree with its own total.

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The states of a pod in the cache, and the steps by which the books (indexes by node, gang, quota) follow a change.
 
-The states are those of kube-scheduler's cache. `put`, `assume`, `forget` and `drop` are the methods of `PodBook`:
+Unlike in kube-scheduler's cache, pods without a node are stored too. The events are methods of `PodBook`;
+of several rows that match an event, the last one applies:
 
-    absent --put--> pending --assume--> assumed --put with the node--> bound --put with a deletion--> ending
-       ^               ^                   |                             |                              |
-       |               '---- forget -------'                             |                              |
-       '------------- drop, or put of a finished pod without a gang that it counts for -----------------'
+    from                    event                                               to
+    absent                  put_pod without a node                              without a node
+    without a node          assume                                              assumed
+    assumed                 forget                                              without a node
+    any                     put_pod with a node                                 bound
+    any                     put_pod with a node and a deletion timestamp        ending
+    bound                   foresee_end: an eviction was requested              ending
+    any                     put_pod of a Succeeded or Failed pod with a gang    finished
+    any                     put_pod of a Succeeded or Failed pod without one    absent
+    any                     drop_pod                                            absent
 
 Assumed, bound and ending pods are counted at their node. An assumed pod remains assumed if the watch shows it without a
-node, because that state may be older than the Binding.
+node, because that state may be older than the Binding. A Succeeded pod may have a gang derived from its Volcano
+PodGroup.
 """
 
 from dataclasses import dataclass
@@ -28,9 +36,11 @@ class PodChange(Enum):
     REGROUPED = auto()
     """The same pod has another gang, or none any more."""
     CHANGED = auto()
-    """The same pod has the same gang, and another field that a book accounts has changed."""
+    """The same pod has the same gang. Something that books count has changed; or the pod is not bound before and after,
+    then nothing is compared."""
     CONFIRMED = auto()
-    """The pod stays on its node, and at most its devices changed, as when the watch confirms an assumption."""
+    """The pod stays on its node, and nothing that books count has changed, except perhaps its devices, as when the
+    watch confirms an assumption."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of device selectors that koordpy adds to the CEL library (dra.md 3), as tables without the library.
 
-`DECLARATIONS` are for the type checker. `IMPLEMENTATIONS` run in Python: they take and return only text, numbers,
-booleans and the messages of `Values`, because the library cannot pass other values to Python safely. List functions
-have no entry there: `cel_completion.py` makes them loops of the library.
+`DECLARATIONS` are for the type checker. The functions of `implementations` run in Python: they take and return only
+text, numbers, booleans and the messages of `Values`, because the library cannot pass other values to Python safely.
+List functions have no entry there: `cel_completion.py` makes them loops of the library.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -35,8 +35,8 @@ class CelQuantity:
     nanos: int
     """Value times 10^9."""
     is_plain: bool
-    """True if `asInteger` can return the value. It cannot for some integers, such as `1000m` and `1Pi`, which Kubernetes
-    stores as decimals."""
+    """True if `asInteger` can return the value. It cannot for some integers, such as `1000m` and `1Pi`, which
+    Kubernetes stores as decimals."""
 
     @property
     def key(self) -> str:

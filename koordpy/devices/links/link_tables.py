@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Criteria of all sets of a machine's GPUs by the pattern of its links: slowest pair, best ring, packings.
+"""For every set of GPUs of a machine, how well it is linked: its slowest pair, its best ring, its best packing.
 
 A set is a bit mask, and a table has one entry for each of the 2^n masks. Tables are computed once per pattern and
 shared by every machine with it, for up to EXACT_GPUS GPUs. Source: gpu-topology.md 4.
@@ -61,11 +61,11 @@ class Tables:
         return np.full(1 << self.size, -1, dtype=np.int64)
 
     def rings(self, masks: Masks, *, only_best: bool = False) -> NDArray[np.int64]:
-        """Returns [sets] class of the slowest hop of the best ring through each set; `classes` for sets of more than
+        """Returns [masks] class of the slowest hop of the best ring through each set; `classes` for sets of more than
         GPU_RING GPUs.
 
-        masks: sets of one size. For up to three GPUs, the ring is all pairs. only_best: True if only the sets with the
-        best value need exact values; the values of others may be too low.
+        masks: sets of one size. A ring of up to three GPUs uses all pairs, so its value is `low`. only_best: True if
+        only the sets with the best value need exact values; the values of others may be too low.
         """
         size = int(masks[0]).bit_count() if len(masks) else 0
         if size <= 3:
@@ -83,8 +83,8 @@ class Tables:
     def packed(self, size: int) -> NDArray[Any]:
         """Returns [sets] value of the best packing of disjoint subsets of a size into each set.
 
-        A packing with more subsets of the highest class is better, then with more of the next class. Larger values are
-        better; only values of one size are comparable.
+        The class of a subset is that of its slowest pair. A packing with more subsets of the highest class is better,
+        then with more of the next class. Larger values are better; only values of one size are comparable.
         """
         if size not in self._packed:
             self._packed[size] = self._pack(size)
@@ -93,8 +93,8 @@ class Tables:
     def _pack(self, size: int) -> NDArray[Any]:
         """Computes `packed` by dynamic programming over the number of packed subsets.
 
-        The value of one subset is base^class, with a base above the possible number of subsets. So values of disjoint
-        subsets add up without a carry.
+        The value of one subset is base^i: its class is the i-th, from 0, of the classes that occur. The base exceeds
+        the possible number of subsets. So values of disjoint subsets add up without a carry.
         """
         single = masks_of_size(self.size, size)
         found, digit = np.unique(self.low[single], return_inverse=True)
@@ -120,6 +120,6 @@ class Tables:
         """Returns whether all pairs of a set have one class."""
         if self.classes == 1 or mask.bit_count() < 3:
             return True
-        nodes = bits_of(mask)
-        first = self.pattern.ranks[nodes[0]][nodes[1]]
-        return all(self.pattern.ranks[i][j] == first for i, j in combinations(nodes, 2))
+        gpus = bits_of(mask)
+        first = self.pattern.ranks[gpus[0]][gpus[1]]
+        return all(self.pattern.ranks[i][j] == first for i, j in combinations(gpus, 2))

@@ -57,8 +57,8 @@ class AlignedNode:
         kind, free = self.kind, dict(self.free_by_report(gone).free)
         for name, scale in self.by_device.items():
             free[name] = tuple((free_gpus & own).bit_count() * scale for own in kind.gpu_zones)
-        zone, spare = self.numa.spare
-        for name, amount in spare:
+        zone, extra = self.numa.extra_free
+        for name, amount in extra:
             numbers = zip(kind.numbers, free[name], strict=True)
             free[name] = tuple(have + amount * (number == zone) for number, have in numbers)
         staying = [known.record for pod, known in self.reported if not (known.gone or pod.pod.key in gone)]

@@ -2,9 +2,9 @@
 """The NUMA data of all nodes in the cache: reports of zones, policy labels, and pods with amounts that a node may
 align.
 
-A report shows the amounts of the pods that were on the node when it last changed. So for each pod the book records
-whether it was there at that time or was placed later, and which pods have left since (docs/rules/numa.md 4). Until the
-first snapshot, all pods count as there, because objects arrive in any order.
+A report shows the amounts of the pods that were on the node when the report last changed. So for each pod the book
+records whether it was there at that time or was placed later, and which pods have left since (docs/rules/numa.md 4).
+Until the first snapshot, all pods count as there, because objects arrive in any order.
 """
 
 from collections import Counter
@@ -27,12 +27,12 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class ZonePod(NamedTuple):
-    """A pod on a node, with its amounts that may be aligned and the zones that its annotations state."""
+    """A pod on a node, with its amounts that may be aligned and its zones."""
 
     pod: PodInfo
     ask: NumaAsk
     stated: StatedZones
-    """Zones of the pod that its annotations state."""
+    """Zones of the pod: as its annotations state, or for an assumed pod as planned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class NodeNuma:
     """Pods that were on the node when the report last changed, and have left."""
     since: Mapping[str, ZonePod] = field(default_factory=dict)
     """Pod key -> pod that was placed after the report last changed."""
-    spare: tuple[int, tuple[tuple[str, int], ...]] = (0, ())
+    extra_free: tuple[int, tuple[tuple[str, int], ...]] = (0, ())
     """(number of a zone, ((resource, amount), ...)): amounts that count as free there in addition, for a what-if. Empty
     amounts for none."""
 
@@ -81,9 +81,11 @@ class NumaView(FamilyView):
     """Node name -> its data."""
     warnings: tuple[tuple[str, str], ...] = ()
     limits: Callable[[FilterInputs], ZoneLimits] | None = None
-    """Returns the zones as the choice of GPUs reads them; None for no nodes."""
+    """Builds the interface by which zones limit the choice of GPUs (`ZoneLimits`); None in a cluster without NUMA
+    data."""
     memo: dict[object, Any] = field(default_factory=dict, repr=False)
-    """Values that other modules derive from the last view; all views of a book share them."""
+    """Shared by all views of a book: other modules keep here what they derived from the latest view, to use it again
+    for unchanged nodes."""
 
     def zone_limits(self, inputs: FilterInputs) -> ZoneLimits | None:
         """Implements `ZoneSource.zone_limits`."""
@@ -125,7 +127,10 @@ def numa_view(snapshot: Snapshot) -> NumaView:
 
 
 class NumaBook(FamilyBook):
-    """Methods without a docstring implement those of `FamilyBook`."""
+    """The NUMA reports and labels of all nodes, and the pods whose amounts count in zones, kept current by events.
+
+    Methods without a docstring implement those of `FamilyBook`.
+    """
 
     kinds: tuple[type[Wire], ...] = (NodeResourceTopology,)
 
@@ -148,7 +153,7 @@ class NumaBook(FamilyBook):
         self._since: dict[str, set[str]] = {}
         """Node name -> keys of the pods that were placed there after its report last changed."""
         self._left: dict[str, dict[str, ZonePod]] = {}
-        """Node name -> uid -> pod that has left since its report last changed."""
+        """Node name -> uid -> pod that the node's report shows and that has left since."""
         self._is_settled = False
         """True after the first snapshot."""
         self._views: dict[str, NodeNuma] = {}
@@ -163,15 +168,15 @@ class NumaBook(FamilyBook):
         if old is not None and _content(old) == _content(obj):
             return
         self._reports[name] = report
-        self._forget_order(name)
+        self._mark_all_reported(name)
 
     def drop(self, kind: type[Wire], key: str) -> None:
         if self._objects.pop(key, None) is not None:
             del self._reports[key]
-            self._forget_order(key)
+            self._mark_all_reported(key)
 
-    def _forget_order(self, node: str) -> None:
-        """Records that all pods on a node are shown by its report."""
+    def _mark_all_reported(self, node: str) -> None:
+        """Records that the pods on a node are those that its report shows."""
         self._since.pop(node, None)
         self._left.pop(node, None)
         self._dirty.add(node)
@@ -264,11 +269,10 @@ class NumaBook(FamilyBook):
     def is_lost(
         self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]
     ) -> bool:
-        """Implements `FamilyBook.is_lost`: a plan is lost in two cases.
+        """Implements `FamilyBook.is_lost`: a plan is lost if one of its nodes has (a) or (b).
 
-        The report of one of its nodes now has other zones or another policy than the plan was made for. Or the report
-        has changed, or another scheduler has bound a pod there, and the zones do not have the amounts of the plan any
-        more.
+        (a) Another policy than planned, or a zone that the plan does not know. (b) Another report object, or a pod that
+        another scheduler bound, and too little free in the planned zones.
         """
         by_node: dict[str, list[PlannedAllocation]] = {}
         for one in planned:

@@ -71,7 +71,7 @@ def missing_in_zones(pod: PodInfo, numa: NumaNodes) -> Iterator[tuple[str, Calla
             zone, lacks = found
             parts = [f"{canonical_text(name, amount)} more {name} free" for name, amount in lacks.items()]
             text = f"node {info.name} had {' and '.join(parts)} in NUMA zone {zone}"
-            yield text, partial(_with_spare, info.name, zone, lacks)
+            yield text, partial(_with_extra_free, info.name, zone, lacks)
 
 
 def _fewest_missing(ask: NumaAsk, state: ZoneState) -> tuple[int, dict[str, int]] | None:
@@ -95,11 +95,11 @@ def _fewest_missing(ask: NumaAsk, state: ZoneState) -> tuple[int, dict[str, int]
     return best
 
 
-def _with_spare(node: str, zone: int, lacks: Mapping[str, int], snapshot: Snapshot) -> Snapshot:
+def _with_extra_free(node: str, zone: int, lacks: Mapping[str, int], snapshot: Snapshot) -> Snapshot:
     """Returns the snapshot as if a zone of a node had more free amounts."""
     view: NumaView = numa_view(snapshot)
     if node not in view.nodes:
         return snapshot
-    known = replace(view.nodes[node], spare=(zone, tuple(lacks.items())))
+    known = replace(view.nodes[node], extra_free=(zone, tuple(lacks.items())))
     changed = replace(view, nodes={**view.nodes, node: known})
     return replace(snapshot, families={**snapshot.families, NUMA: changed}, memo={})

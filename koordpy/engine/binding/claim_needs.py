@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists what must be written to resource claims before a unit is bound: allocated devices, and consumers (reservedFor).
 
-Pods of the unit that share a claim have one entry. The claim that serves a pod's extended resources does not exist yet:
-the plan identifies it by a provisional key, until it is created under a generated name. Source: dra.md 7, 8, 12.
+Pods of the unit that share a claim have one entry. The claim that serves a pod's extended resources does not exist when
+the plan is made. The plan identifies it by a provisional key; it is created under a generated name. Source: dra.md 7,
+8, 12.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,8 +30,8 @@ class ClaimNeed:
 
     @property
     def granting(self) -> PodClaims | None:
-        """The pod with the plan that allocates the claim; None if the claim is allocated already, or if the plan of
-        another unit allocates it."""
+        """The pod whose planned devices include those of this claim. None if this unit allocates nothing to it: it was
+        allocated when planned, or another unit allocates it."""
         return next((pod for pod in self.pods if self.plan_key in pod.devices), None)
 
     @property

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Places units with NPU pods (docs/rules/ascend.md 3 to 6), and rejects illegal jobs before any node is tried.
 
-A job with rules is a job under leaf switches or in SuperPoDs. Its gang is planned in three steps:
+A job is ruled if it has switch affinity or SuperPoD blocks. A unit with ruled jobs is planned as a whole:
 
-1. For every domain of the mandatory layer, plan one job after the other, each at the largest size that has a plan.
-2. Add the other pods of the unit with the general planner.
+1. For every domain of the MustGather layer, plan one ruled job after the other, each at the largest size that has a
+   plan.
+2. Add the other pods of the unit: in rank order, or with the general planner if the unit has a gather goal.
 3. Choose the domain with the most members, then with the best values of the jobs' objectives.
+4. If no domain has a plan, repeat the steps with moves of stuck blocks (`block_moves`), where a job allows them.
 
-A gang without rules and without a gather goal is placed in rank order (`rank_sequence`). All other units are left to
-the general planner. The cost is O(domains x sizes) plans of a job.
+A unit of gangs without ruled jobs and without a gather goal is placed in rank order (`rank_sequence`). All other units
+are left to the general planner. The cost is O(domains x sizes) plans of a job.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -99,7 +101,7 @@ class _RuledUnit:
     def place(self) -> JobPlan:
         """Returns the best plan over all domains; no nodes if there is none.
 
-        Bound blocks are moved only if there is no plan without moves.
+        Running blocks (logical SuperPoDs) are moved only if there is no plan without moves.
         """
         best: JobPlan | None = None
         for may_move in (False, True) if any(allows_block_moves(job) for job in self.jobs) else (False,):
@@ -114,9 +116,9 @@ class _RuledUnit:
         return best or JobPlan({}, Proof.INFEASIBLE)
 
     def _domain_masks(self) -> Iterator[Bools | None]:
-        """Yields [nodes] allowed for the members: one mask for each domain of the lowest mandatory layer.
+        """Yields [nodes] allowed for the members: one mask for each domain of the lowest MustGather layer.
 
-        Yields None, which allows all nodes, for a unit without a mandatory layer. If members are bound, only their
+        Yields None, which allows all nodes, for a unit without a MustGather layer. If members are bound, only their
         domain is yielded.
         """
         tree = self.round_state.snapshot.tree
@@ -141,7 +143,7 @@ class _RuledUnit:
         remarks: list[str] = []
         moves: list[JobPlan] = []
         for job in self.jobs:
-            # the job without moves; if that fails, with moves of stuck blocks, which the draft then evicts
+            # if no plan keeps the running members, plan again with stuck blocks (`block_moves`) evicted on the draft
             job_plan, remark = self._plan_job(job, within)
             if job_plan is None and may_move and allows_block_moves(job):
                 found = plan_move(job, self.round_state, self._pending_pods(job), within=within)
@@ -170,8 +172,11 @@ class _RuledUnit:
         )
 
     def _plan_job(self, job: AscendJob, within: Bools | None) -> tuple[JobPlan | None, str]:
-        """Returns (plan of a job at the largest feasible size, why the job is not whole). The plan is None if no size
-        has one."""
+        """Returns (plan of a job at the largest feasible size or None, why a larger size that quotas admit had no
+        plan).
+
+        The second is empty if no such size failed.
+        """
         pods = self._pending_pods(job)
         kind = BlockJob if job.blocks is not None else SwitchJob
         planner = kind(job, self.round_state, within=within)
@@ -193,8 +198,8 @@ class _RuledUnit:
     def _sizes(self, job: AscendJob, pods: Sequence[PodInfo]) -> Iterator[int]:
         """Yields numbers of pending NPU pods to try, the largest first.
 
-        The smallest is what the gang needs to start, less its pods without NPUs. With blocks only sizes are tried that
-        complete blocks together with the running members.
+        The smallest is what the gang needs to start, less its pods without NPUs. Below the full number, only sizes are
+        tried that make whole blocks together with bound and placed members.
         """
         yield len(pods)
         gang = self._gang(pods[0])
@@ -229,7 +234,7 @@ class _RuledUnit:
         own = {pod.key for job in self.jobs for pod in job.pods}
         if self.unit.plain is not None or all(pod.key in own for pod in self.unit.pending):
             return JobPlan(nodes, Proof.OPTIMAL, notes=notes)
-        # the unit without the pods of jobs: placed pods count as bound, pods of jobs without a place are left out
+        # placed pods of the ruled jobs count as bound, unplaced ones are left out
         unit = with_placed(self.unit, nodes, self.round_state)
         waiting = {pod.key for pod in unit.pending if pod.key in own}
         gangs = tuple(replace(g, pods=tuple(p for p in g.pods if p.key not in waiting)) for g in unit.gangs)
@@ -256,8 +261,8 @@ class _RuledUnit:
 def affinity_scores(pod: PodInfo, unit: Unit, round_state: RoundState) -> list[int]:
     """Returns [nodes] AscendAffinity of an NPU pod as `explain` shows it, with no member of its gang placed.
 
-    For a job under switches or in SuperPoDs: `OWN` on the node planned for the pod, `PLANNED` or `SHARED` on other
-    nodes of the plan, 0 elsewhere.
+    Empty if the pod has no filter `AscendChips`. For a ruled job: `OWN` on the node planned for the pod, `PLANNED` or
+    `SHARED` on other nodes of the plan, 0 elsewhere.
     """
     job = npu_job(pod, round_state.inputs)
     chips = chips_rule(round_state.rules(pod))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views of an Ascend job and its unit in which members that the draft has placed count as bound, and its usable nodes.
+"""Helpers to plan an Ascend unit member by member.
 
-A unit is planned member by member if its core is bound and victims are evicted for further members: each member must
-see the members placed before it, with their nodes and the annotations of their Bindings. O(members) per view.
+They return the unit's legal jobs, the unit as if some pods were bound, the usable nodes of a job, and the members
+already placed. Later members must see earlier ones as bound, for example if victims are evicted for members beyond the
+core. Only nodes are set here; `bind_placed` adds annotations. O(members), `usable_nodes` O(shapes x nodes).
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,18 +29,23 @@ def legal_jobs(unit: Unit, round_state: RoundState) -> dict[GangRef | None, Asce
 
 
 def with_placed(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> Unit:
-    """Returns the unit with some pods bound where a plan places them. nodes: pod key -> node position."""
+    """Returns the unit as if some pods were bound where a plan places them; a unit of a plain pod is returned
+    unchanged.
+
+    nodes: pod key -> node position.
+    """
     return unit.with_bound({key: round_state.snapshot.nodes[node].name for key, node in nodes.items()})
 
 
 def usable_nodes(
     job: AscendJob, round_state: RoundState, again: Sequence[PodInfo], within: Bools | None
 ) -> tuple[Bools, AscendChips | None]:
-    """Returns ([nodes] True for nodes that the job may use, the job's filter `AscendChips`).
+    """Returns ([nodes] True for nodes that the job may use, filter `AscendChips` of one waiting shape).
 
-    A node is usable if it takes every pending shape of the job and has no bound member, because each pod needs a
-    separate server. The filter is None if no pending pod has one. again: evicted members, as pending pods. within:
-    [nodes] allowed for members, None for all.
+    Waiting are the pods in `again` and the pending pods that the draft has not placed. A node is usable if it takes
+    every waiting shape and has no bound member that is not evicted, because each pod needs a separate server. The
+    filter is None if no pod waits. again: evicted members, as pending pods. within: [nodes] allowed for members, None
+    for all.
     """
     draft, snapshot = round_state.draft, round_state.snapshot
     able, chips = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy(), None

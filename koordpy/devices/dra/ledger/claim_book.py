@@ -18,7 +18,7 @@ from koordpy.api.objects import Node, Pod, Wire
 from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.devices.dra.ledger.claim_charges import ClaimCharges, ClaimCount
 from koordpy.devices.dra.ledger.claim_ledger import ClaimLedger, ClaimView
-from koordpy.devices.dra.ledger.device_book import CLAIM_KINDS, DeviceBook
+from koordpy.devices.dra.ledger.device_book import DRA_KINDS, DeviceBook
 from koordpy.devices.dra.ledger.device_objects import DeviceObjects, grant_of
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
 from koordpy.pods.claim_refs import CLAIMS, IMPLICIT, Grant
@@ -62,7 +62,7 @@ class ClaimBook(FamilyBook):
     Methods without a docstring implement those of `FamilyBook`.
     """
 
-    kinds = CLAIM_KINDS
+    kinds = DRA_KINDS
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims and offers of devices, updated per event; in offline runs it also writes the allocations of claims.
+"""Stores resource claims, and the objects that offer devices: ResourceSlices, DeviceClasses, DeviceTaintRules.
 
-Source: dra.md 8, 13.
+In offline runs `DeviceBook.allocate` also changes the stored claims, as the scheduler would through the API. Source:
+dra.md 8, 13.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -35,7 +36,7 @@ from koordpy.pods.claim_refs import (
 from koordpy.pods.object_book import ObjectBook, Objects, object_key
 
 OFFER_KINDS: tuple[type[Wire], ...] = (ResourceSlice, DeviceClass, DeviceTaintRule)
-CLAIM_KINDS: tuple[type[Wire], ...] = (ResourceClaim, *OFFER_KINDS)
+DRA_KINDS: tuple[type[Wire], ...] = (ResourceClaim, *OFFER_KINDS)
 
 
 def _claims_of(objects: Objects) -> Mapping[str, ResourceClaim]:
@@ -47,7 +48,7 @@ def _offers_of(objects: Objects) -> DeviceOffers:
 
 
 class DeviceBook:
-    """Claims and offers, updated per event, and changes of claims by allocations."""
+    """The current claims and offers, updated per event. An offer is an object that offers devices."""
 
     def __init__(self) -> None:
         self._offers: ObjectBook[DeviceOffers] = ObjectBook(OFFER_KINDS, _offers_of)
@@ -123,10 +124,10 @@ class DeviceBook:
         return self._view
 
     def allocate(self, pod: Pod, node: str, taken: Mapping[str, Grant]) -> None:
-        """Writes allocations to claims, and adds the pod, or the PodGroup that shares a claim, to the consumers of each
-        claim. For offline runs.
+        """Stores the pod's claims with their allocations and consumers. For offline runs.
 
-        taken: claim -> devices, of the claims that are allocated with this pod.
+        Creates the claim for extended resources if `taken` has one. The consumer is the pod, or the PodGroup that
+        shares the claim. taken: claim -> devices, of the claims that are allocated with this pod.
         """
         group = claim_group(pod, self._groups)
         for key in (key for key in taken if key.endswith(IMPLICIT)):
@@ -169,7 +170,7 @@ class DeviceBook:
         self.put(replace(claim, status=status))
 
     def _simulated(self, claim: ResourceClaim, node: str, grant: Grant) -> Allocation:
-        """Returns an allocation with the next free shareIDs of a simulation."""
+        """Returns the allocation of a claim. Shares of devices get made-up shareIDs that no stored claim uses."""
         ids: Iterator[str] = iter(())
         if any(one.consumed is not None for one in grant):
             ids = self._free_shares()
