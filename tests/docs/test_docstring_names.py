@@ -15,7 +15,10 @@ QUOTED = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(\))?`")
 METHOD = re.compile(r"`([A-Z]\w*)\.(\w+)(?:\(\))?`")
 EXAMPLE = re.compile(r"[a-z]+\d+")
 """Names such as `a10`: examples of object names."""
-FOREIGN = {"NewBoolVar", "ParseDuration", "enableMinQuotaScale", "intern", "kubeVersion", "omitempty", "start_tls"}
+FOREIGN = {
+    *("NewBoolVar", "ParseDuration", "enableMinQuotaScale", "kubeVersion", "omitempty"),
+    *("intern", "pause_reading", "start_tls"),
+}
 """Names of the standard library, OR-Tools, Go, Helm and Koordinator, which explain a choice."""
 PLACEHOLDERS = {"FIELD", "NAME_command", "tierN"}
 

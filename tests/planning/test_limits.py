@@ -40,7 +40,7 @@ KNOWN = {
     "devices/numa/zone_sets.py": {"MOST_ZONES"},
     "devices/dra/filters/device_shares.py": {"MAX_AMOUNT"},
     "devices/ascend/tables/ascend_jobs.py": {"PADDING_BELOW"},
-    "devices/ascend/tables/chip_division.py": {"_MESH", "_EVERY"},
+    "devices/ascend/tables/chip_division.py": {"_MESH", "_RING", "_EVERY"},
     "devices/ascend/tables/chip_costs.py": {"DIES"},
     "devices/ascend/tables/npu_book.py": {"MOST_CHIPS"},
 }

@@ -29,7 +29,7 @@ def bits_of(mask: int) -> list[int]:
 
 @lru_cache(maxsize=EXACT_GPUS + 1)
 def _sizes(count: int) -> NDArray[np.int64]:
-    """Returns [sets] number of GPUs of each of the 2^count sets."""
+    """Returns [all masks] number of GPUs of each of the 2^count sets."""
     return np.bitwise_count(np.arange(1 << count, dtype=np.int64)).astype(np.int64)
 
 

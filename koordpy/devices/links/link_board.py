@@ -82,11 +82,12 @@ class PairArrays:
         return (self._board.drivers[i] != self._board.drivers[j]) == far
 
     def slow(self, *, far: bool) -> NDArray[np.int64]:
-        """Returns [sets] kB/s of the slowest pair. far: True for pairs of different drivers, else of one driver."""
+        """Returns [all masks] kB/s of the slowest pair. far: True for pairs of different drivers, else of one
+        driver."""
         return self._slow_far if far else self._slow_near
 
     def total(self, *, far: bool) -> NDArray[np.int64]:
-        """Returns [sets] the sum of kB/s over the pairs."""
+        """Returns [all masks] the sum of kB/s over the pairs."""
         return self._total_far if far else self._total_near
 
     @cached_property
@@ -125,7 +126,7 @@ class PairArrays:
         return out
 
     def slow_with(self, others: int, *, far: bool) -> NDArray[np.int64]:
-        """Returns [sets] `slow` of each set together with other devices (mask of the board)."""
+        """Returns [all masks] `slow` of each set together with other devices (mask of the board)."""
         inner = [self._board.value(i, j) for i, j in combinations(bits_of(others), 2) if self._is_pair(i, j, far=far)]
         out = np.full(1, min(inner, default=NO_LIMIT), dtype=np.int64)
         for i in self._at:
@@ -134,7 +135,7 @@ class PairArrays:
         return np.minimum(out, self.slow(far=far))
 
     def total_with(self, others: int, *, far: bool) -> NDArray[np.int64]:
-        """Returns [sets] `total` of each set together with other devices (mask of the board)."""
+        """Returns [all masks] `total` of each set together with other devices (mask of the board)."""
         inner = [self._board.value(i, j) for i, j in combinations(bits_of(others), 2) if self._is_pair(i, j, far=far)]
         out = np.full(1, sum(inner), dtype=np.int64)
         for i in self._at:
@@ -169,7 +170,8 @@ class PlacePackings:
     """Mask of all devices."""
 
     def packed(self, rest: Masks, size: int, level: int) -> NDArray[np.int64]:
-        """Returns [sets] the number of subsets of a size with their slowest pair in a class.
+        """Returns, for each set in `rest`, how many more disjoint subsets of a size fit at a level than at the levels
+        below.
 
         level: 0 for one root, 1 for one NUMA node, 2 for known NUMA nodes, 3 for unknown links.
         """

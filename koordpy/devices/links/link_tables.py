@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """For every set of GPUs of a machine, how well it is linked: its slowest pair, its best ring, its best packing.
 
-A set is a bit mask, and a table has one entry for each of the 2^n masks. Tables are computed once per pattern and
-shared by every machine with it, for up to EXACT_GPUS GPUs. Source: gpu-topology.md 4.
+A set is a bit mask. A table has one entry for each of the 2^n masks: shape [all masks], while [sets] is the shape of
+results for a list of sets. Tables are computed once per pattern and shared by every machine with it, for up to
+EXACT_GPUS GPUs. Source: gpu-topology.md 4.
 """
 
 from functools import cached_property, lru_cache
@@ -41,7 +42,7 @@ class Tables:
 
     @cached_property
     def low(self) -> NDArray[np.int64]:
-        """[sets] class of the slowest pair."""
+        """[all masks] class of the slowest pair."""
         out = np.full(1, self.classes, dtype=np.int64)
         for bit in range(self.size):
             row = np.full(1, self.classes, dtype=np.int64)
@@ -57,11 +58,11 @@ class Tables:
 
     @cached_property
     def _rings(self) -> NDArray[np.int64]:
-        """[sets] results of `rings`; -1 if not computed yet."""
+        """[all masks] results of `rings`; -1 if not computed yet."""
         return np.full(1 << self.size, -1, dtype=np.int64)
 
     def rings(self, masks: Masks, *, only_best: bool = False) -> NDArray[np.int64]:
-        """Returns [masks] class of the slowest hop of the best ring through each set; `classes` for sets of more than
+        """Returns [sets] class of the slowest hop of the best ring through each set; `classes` for sets of more than
         GPU_RING GPUs.
 
         masks: sets of one size. A ring of up to three GPUs uses all pairs, so its value is `low`. only_best: True if
@@ -81,7 +82,7 @@ class Tables:
         return known
 
     def packed(self, size: int) -> NDArray[Any]:
-        """Returns [sets] value of the best packing of disjoint subsets of a size into each set.
+        """Returns [all masks] value of the best packing of disjoint subsets of a size into each set.
 
         The class of a subset is that of its slowest pair. A packing with more subsets of the highest class is better,
         then with more of the next class. Larger values are better; only values of one size are comparable.

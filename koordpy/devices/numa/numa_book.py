@@ -127,7 +127,7 @@ def numa_view(snapshot: Snapshot) -> NumaView:
 
 
 class NumaBook(FamilyBook):
-    """The NUMA reports and labels of all nodes, and the pods whose amounts count in zones, kept current by events.
+    """The NUMA reports and labels of all nodes, and the pods with amounts of zones, kept current by events.
 
     Methods without a docstring implement those of `FamilyBook`.
     """

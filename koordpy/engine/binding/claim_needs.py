@@ -30,7 +30,7 @@ class ClaimNeed:
 
     @property
     def granting(self) -> PodClaims | None:
-        """The pod whose planned devices include those of this claim. None if this unit allocates nothing to it: it was
+        """The pod that is planned with the devices of this claim. None if this unit allocates nothing to it: it was
         allocated when planned, or another unit allocates it."""
         return next((pod for pod in self.pods if self.plan_key in pod.devices), None)
 

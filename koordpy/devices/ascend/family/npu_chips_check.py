@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An independent check of the NPUs that a plan allocates: as many as requested, free, healthy, and all in one group.
+"""An independent check of the NPUs that a plan allocates: as many as requested, free, healthy, and a legal set of
+chips.
 
 It runs before a plan is carried out, to find errors in the choice of chips. So it must share no code with that choice,
 except the reading of objects. It uses sets of chip numbers instead of bit masks, and rules instead of costs

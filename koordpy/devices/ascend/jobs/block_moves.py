@@ -4,7 +4,7 @@
 A block is stuck if its SuperPoD has no node left for a failed member. A job requests moves by label `fault-scheduling`
 (docs/rules/ascend.md 5.3). First the stuck blocks are evicted on a trial draft and the job is planned again. If that
 fails, the same is tried with the whole job, if its recovery policy allows it. A move is planned only together with a
-complete new placement, so failed attempts cannot repeat evictions. At most two plans of the job.
+complete new placement, so failed attempts cannot repeat evictions. At most three plans of the job.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a pod's resource claims cannot be used, before any node is tried. Source: dra.md 9."""
+"""Refusals of a pod by its resource claims: before any node is tried, and of single nodes. Source: dra.md 9."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

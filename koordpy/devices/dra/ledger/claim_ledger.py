@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The allocations of a draft: devices of pods that a plan places, and devices of claims that evictions free.
 
+`ClaimView` has the objects of the snapshot on which the draft is based.
+
 Sources: dra.md 7, 10.
 """
 

@@ -135,7 +135,7 @@ class Chooser:
         return floors
 
     def sums(self, masks: Masks) -> NDArray[np.int64]:
-        """Returns [sets] the sum of the class floors over the pairs of each set."""
+        """Returns [sets] the sum of the class floors over the pairs of each set, in units of `Divider.sums`."""
         return self.divider.sums[masks]
 
     def towards(self, masks: Masks, others: int) -> NDArray[np.int64]:

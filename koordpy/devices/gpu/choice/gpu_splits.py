@@ -32,7 +32,7 @@ class Divider:
 
     @cached_property
     def sums(self) -> NDArray[np.int64]:
-        """[sets] sum of the class floors over the pairs, in units of the greatest common divisor of the floors."""
+        """[all masks] sum of the class floors over the pairs, in units of the greatest common divisor of the floors."""
         unit = max(1, gcd(*self._floors))
         out = np.zeros(1, dtype=np.int64)
         for bit in range(self.tables.size):
@@ -173,7 +173,8 @@ def _is_single_container(want: GpuWant) -> bool:
 
 
 def _scores(want: GpuWant, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns ([sets] 1 for a set that is listed for a pod, [sets] the highest score that it is listed with)."""
+    """Returns ([all masks] 1 for a set that is listed for a pod, [all masks] the highest score that it is listed
+    with)."""
     listed, score = np.zeros(1 << count, dtype=np.int64), np.zeros(1 << count, dtype=np.int64)
     for one in want.listed or ():
         score[one.mask] = max(one.score, int(score[one.mask])) if listed[one.mask] else one.score
