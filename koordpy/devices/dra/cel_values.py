@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantities and versions as device selectors compare them (dra.md 3), without the CEL library.
 
-A quantity is an integer in units of 10^-9, rounded up; a version is a semantic version 2.0.0. Each has a key, a text
-with the same order as the values, so that the CEL library compares keys as strings, without calling Python functions.
-Parsing and its errors are those of `resource.Quantity` and of the Go package blang/semver, which Kubernetes uses for
-selectors, except for MAX_EXPONENT and MAX_DIGITS.
+A quantity is an integer in units of 10^-9, rounded away from zero; a version is a semantic version 2.0.0. Each has a
+key, a text with the same order as the values, so that the CEL library compares keys as strings, without calling Python
+functions. Parsing and its errors are those of `resource.Quantity` and of the Go package blang/semver, which Kubernetes
+uses for selectors, except for MAX_EXPONENT and MAX_DIGITS.
 """
 
 import re
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 
 NANO = 10**9
-"""Nanos in one unit, the finest fraction; finer input is rounded up in amount, away from zero."""
+"""Nanos in one unit, the finest fraction; finer input is rounded away from zero."""
 MAX_EXPONENT = 400
 """Decimal exponents beyond +- this are replaced by it, because exact arithmetic with them would take too long."""
 MAX_DIGITS = 3800
@@ -40,8 +40,10 @@ class CelQuantity:
 
     @property
     def key(self) -> str:
-        """A text that orders as the values do: sign, number of digits, digits. The last two are complemented for a
-        negative value, so that a larger amount orders first."""
+        """A text that orders as the values do: sign, number of digits, digits.
+
+        The last two are complemented for a negative value, so that a larger amount orders first.
+        """
         digits = str(abs(self.nanos))
         if self.nanos >= 0:
             return f"1{len(digits):04}{digits}"

@@ -73,6 +73,8 @@ MATCHES = {
     f'{CAPACITY}.memory.compareTo(quantity("80G")) > 0': True,
     f"{CAPACITY}.share.isLessThan({CAPACITY}.memory)": True,
     f'{CAPACITY}.share in [quantity("0.5")]': True,
+    'quantity("-1e400").asApproximateFloat() < -1.0': True,
+    f'quantity("{"9" * 3800}e400").isGreaterThan(quantity("1"))': True,
     f"{CAPACITY}.share.isInteger() || !{CAPACITY}.memory.isInteger()": False,
     'quantity("1").sub(-9223372036854775808).isLessThan(quantity("0"))': True,
     'quantity("-1").sub(-9223372036854775808).isLessThan(quantity("0"))': False,
