@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads PCIe paths from sysfs, for drivers that do not report how two GPUs are connected.
 
-A resolved path is /sys/devices/pciDDDD:BB/<root port>/<switch port>/.../<function>. The number of leading names that
-two paths have in common determines the class of the path between the two GPUs. Rules: gpu-topology.md 9.
+A resolved path is /sys/devices/pciDDDD:BB/<root port>/<switch port>/.../<function>. The class of the path between two
+GPUs follows from the names that their two paths share, what is left of each path, and the NUMA nodes. Rules:
+gpu-topology.md 9.
 """
 
 from dataclasses import dataclass
@@ -62,7 +63,8 @@ def path_class(a: PciPath, b: PciPath) -> str:
     """Returns the class of the path between two PCI functions, with nvidia-smi's names.
 
     PSB: one board (addresses differ only in the function). PIX: one switch. PXB: several switches. PHB: one root
-    complex. NODE: two root complexes of one NUMA node. SYS: different NUMA nodes.
+    complex. NODE: two root complexes of one NUMA node. SYS: two root complexes of different or unknown NUMA
+    nodes.
     """
     if a.parts[0] != b.parts[0]:
         return "NODE" if a.numa is not None and a.numa == b.numa else "SYS"
@@ -73,5 +75,6 @@ def path_class(a: PciPath, b: PciPath) -> str:
         return "PSB"
     if shared <= 1:
         return "PHB"
-    # below one switch, each path ends with a downstream port and the function; longer paths have further switches
+    # below one switch, each path ends with a downstream port and the function; more names after the common part mean
+    # further switches
     return "PIX" if max(len(a.parts), len(b.parts)) - shared <= 2 else "PXB"

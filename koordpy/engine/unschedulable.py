@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles pods that a round left pending, as kube-scheduler's failure handler.
+"""Handles pods that a round left pending, like kube-scheduler's failure handler.
 
 `UnschedulableHandler` writes their conditions (PodScheduled=False), counts them in metrics, and returns their units to
 the queue, with the kinds of change that may help. `UnconfirmedHint` wakes refused units when the Binding of a pod is
@@ -39,7 +39,8 @@ class UnschedulableHandler:
         stuck: Callable[[Sequence[PodInfo]], None],
     ) -> None:
         """pod_status, evictor: None with `--dry-run`; then verdicts are only counted and logged. stuck: called with the
-        pods of a unit that fit nowhere because of their resource claims, so that these may be deallocated."""
+        pending pods of a unit with a verdict if DynamicResources refused any of them, so that their resource claims may
+        be deallocated."""
         self._state, self._queue, settings = context.state, context.queue, context.settings
         self._pod_status, self._evictor, self._metrics, self._stuck = pod_status, evictor, context.metrics, stuck
         self._any_profile = settings.config.scheduler_names[0]
@@ -124,7 +125,7 @@ class UnschedulableHandler:
         """Ends a unit's attempt in the queue.
 
         left: verdicts on the unit's pending pods; empty if all were placed. In that case pods that were added to the
-        unit since are tried at once.
+        unit since the attempt began are tried at once.
 
         seconds: time of the attempt. short: number of missing members. also: kinds of change that may help, in addition
         to those that follow from the verdicts.

@@ -33,7 +33,7 @@ from koordpy.problems.problem_building import build, hard_keys, named_partitions
 from koordpy.report.gang_sentence import GangNeed
 
 CANNOT_HOLD = "node(s) cannot hold the whole gang"
-"""Reason for nodes that would take a gang member alone."""
+"""Reason for nodes that would take a single member, but not the whole gang."""
 KEPT = "node(s) are needed for a promised start"
 """Reason for nodes that would take the pod, but have capacity reserved for the promised start of an earlier unit."""
 NO_NODES = "no nodes available to schedule pods"
@@ -53,8 +53,8 @@ def filter_sentence(
         return NO_NODES, ()
     own = round_state.of(pod)
     if own.refusal is not None:
-        # a refusal by PreFilter is listed once; with code Unschedulable it has the number of all nodes, as if each
-        # node had been tried
+        # a refusal of all nodes at once (PreFilter) is listed once; with code Unschedulable it has the number of all
+        # nodes, as if each node had been tried
         count = f"{total} " if own.refusal.code is Code.UNSCHEDULABLE else ""
         reasons = ", ".join(f"{count}{reason}" for reason in own.refusal.reasons)
         return f"0/{total} nodes are available: {reasons}.", (own.refusal.plugin,)
@@ -74,11 +74,12 @@ def filter_sentence(
 
 
 def domain_slots(unit: Unit, round_state: RoundState, ranks: tuple[int, ...] | None = None) -> Callable[[int], Ints]:
-    """Returns a function: level -> [domains of the level] usable slots of the reference pod (gang-network.md 5).
+    """Returns a function from a level to an array with the usable slots of each domain of the level, for the reference
+    pod: a pod of the shape with the fewest slots in the cluster (gang-network.md 5).
 
-    The slots are those on the current draft. If the unit has topology keys, it can use only one of their values, so the
-    slots are the maximum over the values. ranks: the members that a plan places, and that the reference pod is chosen
-    from; None for all pending members.
+    The slots are those on the current draft. A topology key requires that all members are on nodes with the same value
+    of this node label. So if the unit has topology keys, the slots are the maximum over their values. ranks: the
+    members that a plan places, and that the reference pod is chosen from; None for all pending members.
     """
     problem = build(unit, round_state)
     reference = problem.reference(ranks)
@@ -201,10 +202,11 @@ def _labelled(unit: Unit, problem: Problem, round_state: RoundState) -> DomainSl
 
 
 def _opened(unit: Unit, problem: Problem, round_state: RoundState) -> DomainSlots | None:
-    """Returns the values of a topology key with their slots, if the pods' required affinity puts all of them in one
-    domain of this key that they may choose.
+    """Returns the values of the topology key (or keys) of the pods' required affinity, with their slots.
 
-    None if that is not so, or if the pods have different keys.
+    This is for a unit in which all pending pods have required affinity to each other, and no running pod fixes the
+    domain, so that they must share one domain, but any may be used. None for other units, or if the pods have different
+    keys.
     """
     owners = opening_shapes(problem)
     if not owners or len(owners) < len(problem.pending_counts):
@@ -231,7 +233,7 @@ def _listed(layer: str, slots: Sequence[tuple[str, int]]) -> DomainSlots:
 def met_sentence(unit: Unit) -> dict[str, str]:
     """Returns gang key -> `gang NS/NAME: minMember 4 met, 2 more waiting for room; `, the beginning of messages.
 
-    Only gangs with pending members that have their minimum have an entry.
+    Only gangs that have reached minMember and still have pending members have an entry.
     """
     return {
         gang.key: f"gang {gang.key}: minMember {gang.min_member} met, {len(gang.pending)} more waiting for room; "

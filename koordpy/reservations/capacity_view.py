@@ -29,7 +29,7 @@ class View:
     """Which pods count as used capacity for one kind of question. The fields are independent of each other."""
 
     net: bool = False
-    """True: of nominated pods, only the requests beyond the capacity of terminating pods, on their node or in their
+    """True: of a nominated pod, only the requests beyond the capacity of the terminating pods on its node, or in its
     quota, count."""
     without_terminating: bool = False
     """True: for runtimes, terminating pods and pods evicted on the draft count as gone (docs/rules/quota-fairness.md
@@ -49,6 +49,6 @@ STARTED = View(without_terminating=True, placed=True)
 """View for a unit that starts once terminating and evicted pods are gone, and once the pods placed in this round
 run."""
 PREEMPTOR = View(net=True, without_terminating=True, placed=True)
-"""View for a preemptor, in which victims are chosen. A terminating pod and the pod nominated to its node count once.
-Quotas have the limits that they will have after the evictions, so that no pod is evicted for a unit that admission
-would then reject."""
+"""View for a preemptor, in which victims are chosen. Of a nominated pod, only the requests beyond the capacity of the
+terminating pods on its node, or in its quota, count. Quotas have the limits that they will have after the evictions, so
+that no pod is evicted for a unit that admission would then reject."""

@@ -28,7 +28,7 @@ from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun, by_age
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_FREE = ("kueue.x-k8s.io/pod-group-fast-admission", "kueue.x-k8s.io/pod-group-serving")
-"""Annotations that are "true" on groups without a minimum, of which the pods start one by one."""
+"""Annotations with value "true" on groups without a minimum. The pods of such a group start one by one."""
 KUEUE_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 JOB_NAME = "training.kubeflow.org/job-name"
 NNODES = "PET_NNODES"
@@ -43,7 +43,7 @@ def kueue_index(pod: Pod) -> int | None:
 
 
 def _nnodes(pod: Pod) -> tuple[int, int] | None:
-    """Returns (least, most) from PET_NNODES of a container; None if no container has it."""
+    """Returns (least, most) from PET_NNODES of a container; None if no container has a valid value."""
     for container in pod.spec.containers:
         for one in container.env:
             if one.name == NNODES and (match := _RANGE.fullmatch(one.value)):
@@ -52,7 +52,9 @@ def _nnodes(pod: Pod) -> tuple[int, int] | None:
 
 
 def _group(pod: Pod) -> tuple[str, str, str] | None:
-    """Returns (source of the gang, name, uid of the owner), which is equal for pods of one gang; None if in no gang.
+    """Returns (source of the gang, name, uid of the owner), which is equal for pods of one gang.
+
+    None if none of the sources `lws`, `pet` and `owner` applies; the caller handles Kueue's pod groups.
 
     For a LeaderWorkerSet, the revision and the group key replace the uid, because a leader and its workers have
     different owners.
@@ -72,14 +74,14 @@ def _group(pod: Pod) -> tuple[str, str, str] | None:
 
 
 NEVER = frozenset({"DaemonSet", "Workflow", "SparkApplication", "RayJob", "Pod"})
-"""Kinds of which pods are in a gang only if they name it (workloads.md 3)."""
+"""Kinds with pods that are in no gang by min-available alone (source `owner`; workloads.md 3)."""
 
 
 def _is_below_a_group(one: WorkloadPod) -> bool:
     """Returns True if a pod belongs to an unknown LeaderWorkerSet.
 
-    That is so if only the StatefulSet below the LeaderWorkerSet is known, or if the leader pod that owns that
-    StatefulSet no longer exists.
+    That is so if the chain of known owners ends below a LeaderWorkerSet that is not read, or if an owner further down
+    is missing, such as the leader pod that owns the workers' StatefulSet.
     """
     owner = one.lineage.missing
     return owner is not None and (owner.kind == "LeaderWorkerSet" or LWS + "name" in one.pod.metadata.labels)
@@ -95,7 +97,8 @@ def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str,
     said = (meta.annotations, *(above.head.annotations for above in chain))
     if how == "off" or next((notes[keys.GANG_AUTO] for notes in said if keys.GANG_AUTO in notes), "") == "off":
         return None
-    # labels count only if no workload of the pod was read; Kueue's pod groups always count
+    # labels count if no workload of the pod was read, if `how` is not "workloads", or if a LeaderWorkerSet above the
+    # pod is unknown; Kueue's pod groups always count
     is_known = bool(one.lineage.workload.roles) and how == "workloads" and not _is_below_a_group(one)
     if not is_known and (found := _group(one.pod)) is not None:
         owner = one.pod.metadata.controller
@@ -109,21 +112,21 @@ def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str,
 def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, young: bool = False) -> WorkloadRun:
     """Returns the pods of one `label_group` as the run of a workload that the labels describe.
 
-    young: True if a leader still waits for its workers: then the gang needs them. False: the gang starts without roles
-    that have no pod.
+    young: True if a pod still waits for its owner, or a leader for its workers: then the gang needs all its roles.
+    False: the gang starts without roles that have no pod.
     """
     pods = by_age(members)
-    namespace, how, name, uid = group  # how: the source
+    namespace, source, name, uid = group
     pod = pods[0].pod
     notes, owner = pod.metadata.annotations, pod.metadata.controller
     head = Head(owner.api_version if owner else "", owner.kind if owner else "job", namespace, name, uid)
-    if how == "lws":
+    if source == "lws":
         workload = _leader_workers(head, index_of(notes[LWS + "size"]) or 1, young=young)
-    elif how == "pet":
+    elif source == "pet":
         least, most = _nnodes(pod) or (0, 0)  # minimum and maximum number of pods
         elastic = (NNODES, least) if least < most else None
         workload = _one_role(head, most, said=f"by {NNODES} of job {name}", total_least=elastic)
-    elif how == "kueue":
+    elif source == "kueue":
         head, number = Head("", "pod group", namespace, name, ""), whole_number(notes.get(KUEUE_TOTAL, ""))
         free = any(notes.get(key) == "true" for key in KUEUE_FREE)
         workload = _one_role(
@@ -140,7 +143,7 @@ def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, you
 
     def placed(one: WorkloadPod) -> WorkloadPod:
         position = PodPosition(
-            _role_of(one.pod) if how == "lws" else "", group=workload.roles[0].group, run="/".join(group)
+            _role_of(one.pod) if source == "lws" else "", group=workload.roles[0].group, run="/".join(group)
         )
         return WorkloadPod(one.key, one.pod, one.bound, one.created, Lineage((workload,), None, workload, position))
 
@@ -159,7 +162,10 @@ def _one_role(head: Head, number: int, *, origin: str = "labels", **more: Any) -
 
 
 def _leader_workers(head: Head, size: int, *, young: bool) -> Workload:
-    """Returns the workload of one group of a LeaderWorkerSet: its leader, and its workers once they exist."""
+    """Returns the workload of one group of a LeaderWorkerSet: its leader and its workers.
+
+    Unless `young`, each role counts only once it has a pod.
+    """
     name, _, group = head.name.rpartition("-")
     seen = () if young else (StepCondition("", "seen", "its pods seen"),)
     make = partial(Role, template=NO_TEMPLATE, group=group, after=seen, detail=f"size {size}")

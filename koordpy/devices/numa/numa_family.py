@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NUMA zones as a device family: connects the modules of this package with the interface `Family` (numa.md 5 to 10).
 
-The kubelet chooses the zones. The family predicts its choice, charges each placed pod with these zones, and records
-them in the Binding, so that later plans know them before the next report.
+The kubelet chooses the zones. The family predicts its choice, counts each placed pod's requests against these zones,
+and records the zones in the Binding, so that later plans know them before the next report.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,7 +40,10 @@ from koordpy.pods.resource_amounts import Amounts
 
 
 class NumaAskReader(AskReader):
-    """Reads what may be aligned of a pod, in clusters with NUMA data; in other clusters only of pods that demand it."""
+    """Reads the requests of a pod that a kubelet may align to zones.
+
+    In clusters without NUMA data, only pods with a NUMA annotation are read.
+    """
 
     family = NUMA
     annotations = frozenset((keys.NUMA_SPEC, keys.NUMA_SPEC_ALIAS))
@@ -71,7 +74,7 @@ class NumaZones(Family):
         return NumaAskReader(enabled=config.numa.enabled)
 
     def book(self, config: KoordpyConfiguration) -> FamilyBook:
-        """Implements `Family.book`: created with the first report or labelled node."""
+        """Implements `Family.book`: the book is created when the first report or labelled node appears."""
         make = partial(NumaBook, numa_limits, partial(report_state, config), partial(zones_fit, config))
         return LateBook(make, labels=frozenset((keys.NUMA_POLICY,)), kinds=NumaBook.kinds)
 
@@ -119,7 +122,8 @@ class NumaZones(Family):
         return check_zones(placed, given, notes, now.inputs)
 
     def is_counted(self, pods: Iterable[PodInfo], inputs: FilterInputs) -> bool:
-        """Implements `Family.is_counted`: sums do not decide where a node aligns pods."""
+        """Implements `Family.is_counted`. Always False: whether pods fit depends on the zones, not on the sums of a
+        node."""
         return False
 
     def node_facts(self, pod: PodInfo, inputs: FilterInputs) -> NodeFacts | None:

@@ -67,7 +67,8 @@ class Alignment(Rule):
     def __init__(self, pod: PodInfo, nodes: NumaNodes) -> None:
         self._pod, self._ask, self._numa = pod, pod.ask(NUMA), nodes
         self._judged = NodeValues(nodes, 2, self._judge)
-        """Copies of the pod, and the number of the refusal of the first copy in `_REFUSALS`, from 1; 0 for none."""
+        """For each node: how many copies of the pod fit; and if none does, the position of the refusal in `_REFUSALS`,
+        counted from 1, else 0."""
         self._added: dict[int, dict[str, PodInfo]] = {}
         """Node -> pod key -> pod that counts as on the node although the draft has not placed it."""
         self._removed: dict[int, dict[str, PodInfo]] = {}

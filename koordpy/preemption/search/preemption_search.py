@@ -38,11 +38,11 @@ class PreemptionSearch:
     """The shared state of the searches of one round, and the inputs of each search."""
 
     def __init__(self, round_state: RoundState, ways: Sequence[Way] = EVERY_WAY, *, defers: bool = False) -> None:
-        """round_state: as a unit that starts now sees capacity (`capacity_view.PLAIN`). ways: the ways of choosing
-        victims that may be used. defers: True in an ordinary live round, which leaves units that need victims to a
-        later search."""
+        """round_state: counts used capacity as for a unit that starts without victims (`capacity_view.PLAIN`). ways:
+        the ways of choosing victims that may be used. defers: True in an ordinary live round, which leaves units that
+        need victims to a later search."""
         self.now, self.ways, self.defers = round_state, ways, defers
-        """`now`: the round state as a unit that starts now sees capacity."""
+        """`now`: the round state that counts used capacity as for a unit that starts without victims."""
         self.config = round_state.config
         self._checked: dict[object, Any] = {}
         """Cache of the plan check for the round."""
@@ -53,8 +53,8 @@ class PreemptionSearch:
 
     @cached_property
     def round_state(self) -> RoundState:
-        """The round state as a preemptor sees capacity: a terminating pod, and the pod nominated to its node, count
-        once."""
+        """The round state that counts used capacity as for a preemptor (`capacity_view.PREEMPTOR`): of a nominated
+        pod, only the requests beyond the capacity of the terminating pods on its node, or in its quota, count."""
         return self.now.of_view(PREEMPTOR)
 
     @property
@@ -68,8 +68,9 @@ class PreemptionSearch:
     def _useless_from(self) -> int | None:
         """The priority from which on plain pods cannot be victims; None if plain pods of any priority may be victims.
 
-        If `priority` is the only open rule, it is the highest priority of a pending pod. Other rules, moves, and quotas
-        that give back usage (`quota.monitorAllQuotas`) may evict pods of any priority.
+        If `priority` is the only rule that may allow a victim in this round (an open rule), it is the highest priority
+        of a pending pod. Other rules, moves, and quotas that give back usage (`quota.monitorAllQuotas`) may evict pods
+        of any priority.
         """
         snapshot, config = self.now.snapshot, self.config
         if config.quota.monitor_all_quotas or config.consolidation.enabled:
@@ -80,7 +81,7 @@ class PreemptionSearch:
 
     @property
     def has_open_rule(self) -> bool:
-        """True if any rule may evict or move a pod in this round."""
+        """True if any rule may allow a victim in this round (an open rule), or if pods may be moved."""
         snapshot, config = self.now.snapshot, self.config
         return config.consolidation.enabled or any(rule.is_open(snapshot, config) for rule in VICTIM_RULES)
 
@@ -156,7 +157,8 @@ class PreemptionSearch:
             yield PreemptorSet(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks), devices)
 
     def _problem(self, unit: Unit, placed: Mapping[str, int]) -> tuple[Problem, Mapping[str, int]]:
-        """Returns (the placement problem of a unit with columns of devices, device family -> its column).
+        """Returns (the placement problem of a unit with a column of amounts for each device family, family -> its
+        column).
 
         placed: as for `preemptor_sets`; these members count as bound.
         """
@@ -171,11 +173,17 @@ class PreemptionSearch:
         return problem, devices
 
     def rule_inputs(self, preemptors: PreemptorSet, waived: frozenset[Guard] = NO_GUARD) -> RuleInputs:
-        """Returns the inputs of the rules for one preemptor set. waived: guards that this search ignores."""
+        """Returns the inputs of the rules for one preemptor set.
+
+        waived: the guards that this search ignores. A guard is a limit on a plan in addition to the rules (`Guard`).
+        """
         return RuleInputs(preemptors.unit, preemptors.pods, self.pool, self.round_state, self.entitlements, waived)
 
     def free_units(self, preemptors: PreemptorSet) -> Mask:
-        """Returns [units] of the pool that may be evicted for one preemptor set before any rule is applied."""
+        """Returns a mask of the pool's units: those that the rules may choose from for one preemptor set.
+
+        Left out are units already evicted, the preemptor's own GangGroup, and gangs with a member placed in this round.
+        """
         return free_units(preemptors, self.pool, self.round_state)
 
     def scenario(self, preemptors: PreemptorSet, rule_inputs: RuleInputs, rules: Rules) -> PreemptionScenario:

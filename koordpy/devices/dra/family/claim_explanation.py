@@ -63,10 +63,10 @@ def given_devices(rule: DynamicResources, node: int) -> list[dict[str, str]]:
 def unmatched_selectors(rule: DynamicResources) -> Iterator[str]:
     """Yields a sentence about each request with a selector that no device of the cluster passes.
 
-    Only devices that pass the earlier selectors of the request are tried.
+    Each selector is tried on the devices that pass the request's earlier selectors.
     """
     matching = DeviceMatching(rule.offers)
-    devices = list(rule.offers.by_id.values())  # also of pools that offer nothing now
+    devices = list(rule.offers.by_id.values())  # also the devices of incomplete pools
     claims = dict.fromkeys(claim for wants in rule.wants() for claim in wants.claims)
     for claim in claims:
         for one in alternatives_of([claim.spec]):
@@ -83,7 +83,10 @@ def unmatched_selectors(rule: DynamicResources) -> Iterator[str]:
 
 def missing_devices(rule: DynamicResources) -> Iterator[tuple[str, Edit]]:
     """Yields (text, change of a snapshot) for nodes on which a pod lacks only devices that are in use; fewest devices
-    first."""
+    first.
+
+    Left out are nodes on which the missing devices belong to several device classes.
+    """
     verdict, found = rule.verdict(), list[tuple[int, object, str, frozenset[DeviceId]]]()
     for node, which in enumerate(verdict.which.tolist()):
         if which and CANNOT_TEXT in verdict.refusals[which - 1].reasons:
@@ -100,8 +103,11 @@ def missing_devices(rule: DynamicResources) -> Iterator[tuple[str, Edit]]:
 
 
 def _least_taken(rule: DynamicResources, node: int) -> tuple[frozenset[DeviceId], frozenset[str]] | None:
-    """Returns the fewest devices in use that a pod needs on a node, with their classes; None if other devices are
-    missing."""
+    """Returns (the fewest devices in use that a pod needs on a node, their classes).
+
+    If the search is cut short, these are the fewest that it has found. None if it finds no allocation even though all
+    devices in use count as free.
+    """
     usage, best = rule.usage, list[tuple[frozenset[DeviceId], frozenset[str]]]()
     claims = rule.wants_at(node).claims
     taken = [usage.is_used(device.id) for device in rule.offers.at(rule.node(node)).devices]
@@ -120,7 +126,7 @@ def _least_taken(rule: DynamicResources, node: int) -> tuple[frozenset[DeviceId]
 
 
 def _freeing(devices: Collection[DeviceId]) -> Edit:
-    """Returns the change of a snapshot in which no claim has some devices."""
+    """Returns a change of a snapshot that removes the given devices from the allocations of all claims."""
 
     def edit(snapshot: Snapshot) -> Snapshot:
         view = claim_view(snapshot.families)
