@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts about the GPUs of a node that every backend (NVML, a file, a text) provides in the same form.
+"""The facts that every backend (NVML, a file, a text) provides in the same form about the GPUs of a node.
 
 Main types: `GpuBackend`, the interface of a backend, and `MachineGpu`, one GPU. A GPU has three numbers that can
 differ: its index (NVML's order), its minor (N of /dev/nvidiaN) and its CUDA ordinal. So GPUs are identified by UUID if

@@ -116,7 +116,7 @@ class HealthBook:
 
     @property
     def without_nvlink(self) -> frozenset[str]:
-        """Keys of the GPUs of which NVLinks are not used, because of a recent NVLink error."""
+        """Keys of the GPUs with NVLinks that are not used, because of a recent NVLink error."""
         return frozenset(self._links)
 
     def why_sick(self, key: str) -> str:

@@ -98,7 +98,8 @@ def one_line(text: str) -> str:
 
 
 Read = Callable[[Any, str, FieldWalk], Any]
-"""Function (raw value, path, walk) -> value. It adds faults to the walk; after a fault its result is meaningless."""
+"""Function from (raw value, path, walk) to a value. It adds faults to the walk; after a fault its result is
+meaningless."""
 
 
 def kind_name(value: Any) -> str:

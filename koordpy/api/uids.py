@@ -14,7 +14,7 @@ _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def made_up_uid(*parts: str) -> str:
-    """Returns the version 5 UUID of some parts, such as kind, namespace and name.
+    """Returns the version 5 UUID of the given parts, such as kind, namespace and name.
 
     The result is that of `str(uuid5(...))`, computed with fewer calls, because a JobSet has thousands of Jobs.
     """

@@ -254,7 +254,7 @@ def marked(obj: Object, now: float, grace: int = 0) -> Object:
 
 
 def spec_part(obj: Object) -> Object:
-    """Returns an object without metadata and status: the part of which metadata.generation counts the changes."""
+    """Returns an object without metadata and status: metadata.generation counts the changes of this part."""
     return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
 
 

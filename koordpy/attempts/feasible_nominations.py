@@ -27,8 +27,8 @@ Conditions = frozenset[tuple[str, tuple[str, ...]]]
 def nominations_still_feasible(unit: Unit, round_state: RoundState) -> Conditions:
     """Returns the nominations that a plan of the unit might invalidate, each with the filters that admit it now.
 
-    `plan_unit` compares the result before and after the plan. Only two kinds of nominations are tested: those of which
-    the reserved capacity is closed to the unit, and those made in this round. Terminating pods count as already gone.
+    `plan_unit` compares the result before and after the plan. Only two kinds of nominations are tested: those with
+    reserved capacity that is closed to the unit, and those made in this round. Terminating pods count as already gone.
     """
     # `made`: nominations of this round, which are placed on the draft; `others`: of earlier rounds, reservations only
     draft, pods = round_state.draft, round_state.snapshot.pods

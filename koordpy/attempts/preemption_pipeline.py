@@ -64,8 +64,7 @@ class SearchResult:
     runs: tuple[SolverRun, ...] = ()
     """Runs of CP-SAT."""
     withheld: frozenset[Guard] = NO_GUARD
-    """Protections, such as `protection.maxHarm`, each of which blocks a plan by itself: without it a plan would
-    exist."""
+    """Guards, such as `protection.maxHarm`. Each of them blocks a plan by itself: without it a plan would exist."""
     termination_wait: TerminationWait | None = None
     """Nodes that will fit the unit once terminating pods have ended, so that nothing is evicted; None for none."""
 

@@ -68,7 +68,7 @@ class Reasons:
     """Equivalence class -> True if its units fit once no capacity is withheld."""
 
     def of(self, outcome: DecidedUnit, after: Unit, refusal: QuotaRefusal | None) -> PendingReason:
-        """Returns the reason of the members of a unit that stay pending.
+        """Returns the reason of a unit's members that stay pending.
 
         after: the unit with the pods of its plan bound. refusal: the quota that refuses the pending members now; None
         if none does.

@@ -120,7 +120,7 @@ class WaitingUnit(_Outcome):
     reasons: tuple[str, ...] = ()
     """Sentences that follow the count of nodes in the unit's message, mainly why no pod is evicted for the unit."""
     withheld: frozenset[Guard] = NO_GUARD
-    """Protections (`Guard`) that each block a plan with victims by itself: without this guard a plan would exist."""
+    """Guards. Each of them blocks a plan with victims by itself: without it a plan would exist."""
     awaits: Nodes = field(default_factory=dict)
     """Pod key -> position of a node that is reserved for the pod while running pods end there; empty for none."""
 

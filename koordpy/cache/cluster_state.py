@@ -242,9 +242,9 @@ class ClusterState(PodBook):
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def ground(self, nodes: Collection[str]) -> list[object]:
-        """Returns the objects that determine what fits some nodes, to find out later whether any of them changed. These
-        are the NodeInfos (None for an unknown node) and the objects of devices. A changed object is a new object, so
-        two results are compared by identity."""
+        """Returns the objects that determine what fits the given nodes, to find out later whether any of them changed.
+        These are the NodeInfos (None for an unknown node) and the objects of devices. A changed object is a new object,
+        so two results are compared by identity."""
         found: list[object] = [*map(self.nodes.get, nodes)]
         for book in self.families.values():
             found += book.ground(nodes)

@@ -78,7 +78,7 @@ class GangBook:
         self._tallies: dict[GangRef, GangTally] = {}
         """Gang -> its counts; only gangs with pods."""
         self._uncounted: dict[GangRef, None] = {}
-        """Gangs with pods of several owners of which the present run must be counted again."""
+        """Gangs with pods of several owners. The present run of these gangs must be counted again."""
         self._default_members: dict[str, dict[str, PodInfo]] = {}
         """Upstream PodGroup that a controller created by default -> its pods, which are in other gangs."""
         self._default_counts: dict[GangRef, dict[str, int]] = {}
@@ -89,7 +89,7 @@ class GangBook:
         """Gangs without a PodGroup and without pods, but with Succeeded members; the last entry lost its last pod
         latest."""
         self.recorded: dict[GangRef, None] = {}
-        """Gangs of which a controller changed the Succeeded members that its status counts. The reader clears the
+        """Gangs for which a controller changed the number of Succeeded members in its status. The reader clears the
         dict."""
 
     def new_member(self, gang: GangRef, info: PodInfo) -> None:
@@ -225,7 +225,7 @@ class GangBook:
         """Returns the minMember of a gang from its PodGroup; for a gang without a PodGroup from its first pod.
 
         0 if the first pod states none, or if there is no pod. None if the PodGroup does not exist, and for derived
-        gangs, of which `WorkloadGang.min_member` is the minimum.
+        gangs, because `WorkloadGang.min_member` states their minimum.
         """
         if gang.source is GangSource.GROUP:
             group = self.groups.get(gang.key)

@@ -24,9 +24,9 @@ DEGRADED = "Degraded"
 """Condition of a PodGroup that runs with fewer members than its minimum."""
 STALE = "Stale"
 MEMBERS_MISSING = "MembersMissing"
-"""Condition type of a gang that has lost members that it needs, and koordpy's reason for it."""
+"""Condition type of a gang without enough members because some were lost, and koordpy's reason for it."""
 MOST_KEPT = 10_000
-"""Maximum number of Succeeded members of a gang that are remembered after their pods are deleted.
+"""Maximum number, per gang, of Succeeded members that are remembered after their pods are deleted.
 
 Larger numbers would not change any decision.
 """
@@ -120,7 +120,7 @@ class GangPast:
 
 
 NO_PAST = GangPast()
-"""The history of a gang of which nothing is remembered."""
+"""The history of a gang without any remembered facts."""
 
 
 def to_ended_member(info: PodInfo, *, gone: bool = False) -> EndedMember:

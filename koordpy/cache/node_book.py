@@ -183,7 +183,7 @@ class NodeBook:
         return self._warnings
 
     def _look_at_keys(self, info: NodeInfo) -> None:
-        """Finds the labels and annotations of a node that look like settings of koordpy, but have no effect."""
+        """Finds a node's labels and annotations that look like settings of koordpy, but have no effect."""
         self._odd.pop(info.name, None)
         if odd := tuple(odd_settings(Holder.NODE, info.node.metadata)):
             self._odd[info.name] = odd

@@ -52,8 +52,8 @@ class Draft:
         }
         """Volume -> the claim that the volume is assigned to."""
         self.reserved_claims: Callable[[PodInfo], Iterable[Reservation]] = lambda pod: ()
-        """Function: pod -> reservations of other pods that have volumes and devices which the pod's claims may not use.
-        `RoundState` sets it; the default returns none."""
+        """Function from a pod to the reservations of other pods that have volumes and devices closed to the pod's
+        claims. `RoundState` sets it; the default returns none."""
         self.ledgers: Mapping[str, DeviceLedger] = {family: view.ledger() for family, view in snapshot.families.items()}
         """Device family -> its ledger: the allocations to pods that this draft has placed."""
         self.quotas = QuotaUse(snapshot.quotas)

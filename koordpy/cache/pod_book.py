@@ -44,8 +44,8 @@ class PodBook:
         self.families = families.books
         """Device family -> its book."""
         self._tracked_resources = frozenset[str]().union(*(book.told_resources for book in self.families.values()))
-        """Resources of which a device book counts the devices of assumed pods. For all other resources the annotations
-        of the Binding state the devices."""
+        """Resources with devices that a device book counts for assumed pods. For all other resources the annotations of
+        the Binding state the devices."""
         self.scheduler_names = scheduler_names
         self.quotas = QuotaBook(quota)
         self._owned = owned
@@ -207,7 +207,7 @@ class PodBook:
             self.gangs.recount(dict.fromkeys((*refs, *naming, *self.gangs.left_by(uid))))
 
     def _regang(self, old: PodInfo, filed: PodInfo) -> None:
-        """Replaces a pod of which only the gang, or the rank in the gang, has changed."""
+        """Replaces a pod if only its gang, or its rank in the gang, has changed."""
         if old.gang is not None:
             self.gangs.drop_member(old.gang, old)
             if old.gang != filed.gang:

@@ -93,7 +93,7 @@ class Reservation:
     uid: str = ""
     """uid of the pod. Only the evictor sets it, to distinguish a pod from its successor of the same name."""
     node: str = ""
-    """Name of the pod's node; empty if `amounts` says which capacity of which nodes is reserved."""
+    """Name of the pod's node; empty if `amounts` states the reserved nodes and capacity."""
     amounts: NDArray[np.int64] | None = field(default=None, compare=False)
     """[nodes, resources] reserved amounts. None: the holder's own requests are reserved on `node`."""
     volumes: Mapping[str, ClaimVolume] = field(default_factory=dict)

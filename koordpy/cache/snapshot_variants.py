@@ -43,7 +43,7 @@ class VariantError(Exception):
 
 
 def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
-    """Returns the snapshot without some pods: the nodes of bound pods are freed; pending pods leave the demand of
+    """Returns the snapshot without the given pods: the nodes of bound pods are freed; pending pods leave the demand of
     quotas."""
     pods = {pod.key: pod for pod in gone}
     bound = [pod for pod in pods.values() if pod.bound]
@@ -71,7 +71,7 @@ def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
 
 
 def with_succeeded(snapshot: Snapshot, ended: Iterable[PodInfo]) -> Snapshot:
-    """Returns the snapshot after some bound pods have Succeeded. Pods that name a gang remain its members."""
+    """Returns the snapshot after the given bound pods have Succeeded. Pods that name a gang remain its members."""
     pods = {pod.key: pod for pod in ended}
     done = {
         key: structs.replace(
@@ -229,7 +229,7 @@ def with_quotas(snapshot: Snapshot, quotas: Iterable[QuotaNode]) -> Snapshot:
 def _filtered(
     members: Mapping[GangRef, tuple[PodInfo, ...]], gone: Collection[str]
 ) -> dict[GangRef, tuple[PodInfo, ...]]:
-    """Returns gang -> members without some pods. gone: keys of these pods.
+    """Returns gang -> members without the given pods. gone: keys of these pods.
 
     An unchanged tuple is the same object as before, so that cached results about its gang stay valid.
     """

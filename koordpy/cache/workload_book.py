@@ -170,7 +170,8 @@ class WorkloadBook(DerivedBook):
         return gang is None or gang.source is GangSource.WORKLOAD or gang in self.passed_over
 
     def filed(self, info: PodInfo) -> tuple[GangRef | None, int | None, str]:
-        """Returns (gang, rank index, PodGroup) of a known pod; None, None and empty where the pod has none.
+        """Returns (gang, rank index, PodGroup) of a known pod; None, None and an empty string for values that the pod
+        lacks.
 
         The PodGroup is set if the pod's controller created it by default, and the pod is in another gang.
         """
@@ -192,7 +193,7 @@ class WorkloadBook(DerivedBook):
 
 @dataclass(frozen=True, slots=True)
 class _StepPods:
-    """A step of a workload: the roles of which pods exist at the same time."""
+    """A step of a workload: the roles with pods at the same time."""
 
     size: int
     """Number of pods of all roles of the step."""

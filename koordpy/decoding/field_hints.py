@@ -65,7 +65,7 @@ Look = Callable[[Any, str, FieldWalk], None]
 
 
 def _one_of(*words: str) -> Look:
-    """Returns a check for a field that must have one of some words."""
+    """Returns a check for a field that must have one of the given words."""
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         if isinstance(raw, str) and raw and raw not in words:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of the demo that say why a gang was placed in a domain, or which GPUs and NPUs a pod got.
+"""The demo's texts that say why a gang was placed in a domain, or which GPUs and NPUs a pod got.
 
 The facts are from explanations of the planner (`Explanation`) and from annotations of Bindings. Nothing is computed
 again here.

@@ -139,8 +139,8 @@ class Family(ABC):
         return ""
 
     def left_out_of_fit(self, pod: PodInfo, inputs: FilterInputs) -> Mapping[str, NDArray[np.bool_]]:
-        """Returns resource -> [nodes] True where the family's filter decides about the resource instead of
-        NodeResourcesFit."""
+        """Returns resource -> [nodes] True for nodes on which the family's filter, not NodeResourcesFit, checks the
+        resource."""
         return {}
 
     # -- the problem of a unit ---------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ class Family(ABC):
         """Returns [nodes] free devices as a column of the victim problem, in the unit of `requested_devices`; None for
         no column.
 
-        The column is an upper bound: it must never be below the number of devices that are free after some evictions.
+        The column is an upper bound: whatever is evicted, it must not be below the number of free devices.
         kinds: one pending pod of each shape of a unit. reserved: node position -> resource -> amount reserved for other
         pods.
         """

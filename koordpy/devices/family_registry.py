@@ -149,7 +149,8 @@ def spans_nodes(pod: PodInfo) -> bool:
 
 
 def left_out_of_fit(pod: PodInfo, inputs: FilterInputs) -> dict[str, NDArray[np.bool_]]:
-    """Returns resource -> [nodes] True where a family's filter answers for it in place of NodeResourcesFit."""
+    """Returns resource -> [nodes] True for nodes on which a family's filter, not NodeResourcesFit, checks the
+    resource."""
     families = families_of(pod, inputs.snapshot)
     return {name: mask for family in families for name, mask in family.left_out_of_fit(pod, inputs).items()}
 
@@ -292,7 +293,7 @@ def faults_of_devices(
 def uses_reserved_devices(
     placed: Sequence[tuple[PodInfo, int]], reserved: Mapping[int, Mapping[str, int]], inputs: FilterInputs
 ) -> str:
-    """Returns the title of the first family of which pods of a plan use reserved devices; empty for none. reserved:
+    """Returns the title of the first family with reserved devices that pods of a plan use; empty for none. reserved:
     node position -> resource -> amount that nominated pods will still use there."""
     families = _requested_families(pod for pod, _ in placed)
     return next((one.title for one in families if one.uses_reserved_devices(placed, reserved, inputs)), "")

@@ -184,7 +184,7 @@ class RoundReservations:
 
 
 def _terminating_for(places: Sequence[Reservation], ending: Iterable[PodInfo], snapshot: Snapshot) -> dict[str, str]:
-    """Returns key -> uid of the terminating pods that free the capacity or the quota of some reservations.
+    """Returns key -> uid of the terminating pods that free the capacity or the quota of the given reservations.
 
     These are the terminating pods on the reserved nodes, and those in the quota trees of the reservations' holders.
     places: the reservations of one unit. ending: all terminating pods of the snapshot.

@@ -10,7 +10,7 @@ from koordpy.quota.quota_book import CARDS, ShareQueue
 
 _WITH_A_SHARE, _WITHOUT_A_SHARE, _BEYOND_ANY_SHARE = range(3)
 """Classes of queues, the first one is served first: the queue has a share of each resource; its next job requests a
-resource of which it has no share; it uses a resource of which it has no share."""
+resource without a share for the queue; it uses such a resource already."""
 
 
 class Exact(ByShare):

@@ -74,8 +74,8 @@ class _QueueTree:
     ) -> list[Rational]:
         """Returns the share of each queue.
 
-        siblings: function (amount, positions of siblings) -> their shares. It is called from the top down. The amount
-        is the total for the top queues, and the parent's share for others.
+        siblings: function from (amount, positions of siblings) to their shares. It is called from the top down. The
+        amount is the total for the top queues, and the parent's share for others.
         """
         shares: list[Rational] = [0] * len(self.claims)
         for parent, group in self.groups():

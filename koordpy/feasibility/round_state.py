@@ -224,7 +224,7 @@ class RoundState:
         return resource in fit.ignored_resources or resource.partition("/")[0] in fit.ignored_resource_groups
 
     def claims_at(self, pod: PodInfo, node: int) -> dict[str, str]:
-        """Returns claim key -> volume name for the claims of a pod that are bound only at placement
+        """Returns claim key -> volume name for a pod's claims that are bound only at placement
         (WaitForFirstConsumer). node: position of the pod's node. An empty volume name means that a volume is
         provisioned there. Empty for pods without such claims."""
         if not pod.ties.volumes or not claims_of(pod):

@@ -75,7 +75,7 @@ def scores_of(pod: PodInfo, inputs: FilterInputs) -> list[SoftScore]:
 
 
 class SoftTotal:
-    """The weighted sum of the scores of a shape that do not depend on free capacity, normalised over feasible nodes."""
+    """The weighted sum of a shape's scores that do not depend on free capacity, normalised over feasible nodes."""
 
     def __init__(
         self, scores: Sequence[SoftScore], static: StaticScores, weights: Scores, feasible: NDArray[np.bool_]

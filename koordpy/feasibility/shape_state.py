@@ -48,7 +48,7 @@ _TIES = frozenset({"NodePorts", "PodTopologySpread", "InterPodAffinity"})
 
 @dataclass(frozen=True, eq=False)
 class Static:
-    """Verdicts and scores of a shape that depend on node objects alone."""
+    """A shape's verdicts and scores that depend on node objects alone."""
 
     before: Verdict
     """Combined verdict of the filters that read only node objects: the first four of the table in kube-parity.md 1."""
@@ -101,7 +101,8 @@ class ShapeState:
         self.names = ("", *asked)
         """Resource of each entry of `request`; the first entry is the pod itself."""
         self._left_out = left_out_of_fit(pod, owner.inputs) if pod.asks else {}
-        """Resource -> [nodes] True where the filter of a device family decides about it instead of the resource fit."""
+        """Resource -> [nodes] True for nodes on which a device family's filter, not NodeResourcesFit, checks the
+        resource."""
         self.rules: Sequence[Rule] = rules_of(pod, owner.inputs) if self.refusal is None else []
         """The filters that depend on other pods, volumes or devices."""
         self._copies: list[Ints] = []

@@ -53,7 +53,7 @@ class Rule(ABC):
         """Returns the verdict on every node for one more pod of the shape, given the pods counted so far."""
 
     def fits_at(self, rows: Ints) -> NDArray[np.bool_]:
-        """Returns [rows] True if the pod fits on the node, of some nodes (positions); as `verdict`."""
+        """Returns [rows] True if the pod fits on the node, of the given nodes (positions); as `verdict`."""
         return self.verdict().fits[rows]
 
     def permanent_verdict(self) -> Verdict:

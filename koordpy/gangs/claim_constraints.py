@@ -37,8 +37,8 @@ class ClaimConstraints:
 def volumes_among(
     kinds: Mapping[bytes, PodInfo], draft: Draft, table: DomainTable, classes: Iterable[str]
 ) -> ClaimConstraints:
-    """Returns the constraints between the open claims of some storage classes. kinds: shape -> one of its pods; no two
-    pods may share a claim. table: domains by node label. classes: names of the storage classes."""
+    """Returns the constraints between the open claims of the given storage classes. kinds: shape -> one of its pods; no
+    two pods may share a claim. table: domains by node label. classes: names of the storage classes."""
     objects = draft.snapshot.storage
     reach = VolumeReach(draft.snapshot.nodes, table)
     wanted: dict[str, list[tuple[bytes, OpenClaim]]] = {name: [] for name in classes}

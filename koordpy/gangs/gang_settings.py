@@ -62,7 +62,7 @@ class Gang(Members):
     one_victim: bool = False
     """True if the disruptionMode of an upstream PodGroup requires that all members are evicted together."""
     unsupported_field: str = ""
-    """Unsupported field of the upstream PodGroup, because of which no pending pod of the gang is placed; else empty."""
+    """Unsupported field of the upstream PodGroup that prevents the placement of the gang's pending pods; else empty."""
     stale_minimum: int = 0
     """Number of pending members that must start together, because with fewer the gang would be evicted as stale
     (`stale_grace.py`); 0 without such a limit."""

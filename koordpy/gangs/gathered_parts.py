@@ -3,7 +3,7 @@
 
 A part is a gang, a replica, or a set of pods that a manifest names (`Gang.shared_domains`). A replica is a set of pods
 that a controller creates and restarts together, such as one group of a LeaderWorkerSet. Two pods belong to one replica
-if they have equal values for the first set of `REPLICA_LABELS` of which they have all labels.
+if they have equal values for a set of `REPLICA_LABELS`: the first set with labels that are all on the pods.
 Source: gang-network.md 4 (scope).
 """
 

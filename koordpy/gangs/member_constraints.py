@@ -5,9 +5,9 @@ kube-scheduler places pods one by one, so its filters see earlier pods. koordpy 
 it chooses the number of pods on each node. So a constraint between two members (host ports, volumes, devices, affinity,
 anti-affinity, topology spread) is expressed in one of three forms (gang-network.md 5):
 
-- A column: an extra resource with a capacity on each node, of which pods of some shapes request an amount. For example,
-  a host port is a resource of which each node has 1. For required anti-affinity on single nodes, a pod with the term
-  requests the whole resource, and each pod that the term matches requests 1.
+- A column: an extra resource with a capacity on each node. Pods of certain shapes request an amount of it. For example,
+  a host port is a resource with capacity 1 on each node. For required anti-affinity on single nodes, a pod with the
+  term requests the whole resource, and each pod that the term matches requests 1.
 - An interaction (`placement/member_interactions.py`), a rule between shapes that all placement methods support:
   affinity, anti-affinity on larger domains, topology spread.
 - A refusal of the shape, if neither a column nor an interaction is exact.
@@ -55,9 +55,9 @@ class MemberConstraints:
 
     capacity: [nodes, k] capacity of the k columns. asks: shape -> requests of one pod. refusals: shape -> why no plan
     can place it together with the other members. shapes: shapes of the pending members; `ties` refers to them by
-    position. one_of: sets of shapes of which a plan may place at most one pod in total. among_members: shapes with
-    required affinity to other members. stocks: (capacity, shape -> amount) of devices that any node may use. one_node:
-    sets of shapes of which a plan must place all pods on one node.
+    position. one_of: sets of shapes; a plan may place at most one pod of all shapes of a set. among_members: shapes
+    with required affinity to other members. stocks: (capacity, shape -> amount) of devices that any node may use.
+    one_node: sets of shapes; a plan must place all pods of the shapes of a set on one node.
     """
 
     capacity: Ints

@@ -114,8 +114,8 @@ class Unit:
         return Unit(id=self.id, gangs=tuple(gangs))
 
     def with_bound(self, nodes: Mapping[str, str], gone: Collection[str] = ()) -> "Unit":
-        """Returns the unit as if some pods were bound, and others removed. nodes: pod key -> node name. gone: keys of
-        removed pods. A plain pod is returned unchanged."""
+        """Returns the unit as if the given pods were bound, and others removed. nodes: pod key -> node name. gone: keys
+        of removed pods. A plain pod is returned unchanged."""
         if self.plain is not None or not any(pod.key in nodes or pod.key in gone for pod in self.members):
             return self
 

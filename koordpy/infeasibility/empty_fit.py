@@ -68,7 +68,7 @@ def _regions(problem: Problem) -> Iterator[Problem]:
 
 
 def _within(problem: Problem) -> bool | None:
-    """Returns True, False or None (not decided) for a problem without goals, of which only the feasibility matters.
+    """Returns True, False or None (not decided) for a problem without goals: whether it is feasible.
 
     Tries all pending members, then the core of lowest ranks (or one pod of each shape, if no gang needs any). If these
     do not fit, but other members might, the general search decides.

@@ -134,7 +134,7 @@ def several_kinds(pods: Iterable[PodInfo]) -> bool:
 
 
 class ResourceSum(NamedTuple):
-    """The total request of some pods for one resource, and the amount available to them in each domain of a level."""
+    """The total request of pods for one resource, and the amount available to them in each domain of a level."""
 
     resource: str
     needed: int
@@ -149,7 +149,7 @@ class ResourceSum(NamedTuple):
 
 
 class ResourceSums:
-    """Compares the total requests of some pods with free capacity, for each resource in the order of names."""
+    """Compares the total requests of the given pods with free capacity, for each resource in the order of names."""
 
     def __init__(self, pods: Sequence[PodInfo], round_state: RoundState) -> None:
         self._pods, self._round_state = pods, round_state

@@ -56,7 +56,7 @@ def _kind(unit: Unit, round_state: RoundState) -> Hashable:
 
 
 def _lacks_claims(unit: Unit, round_state: RoundState) -> bool:
-    """Returns True if fewer members than needed pass the checks of the pod that concern no node.
+    """Returns True if fewer members than needed pass the pod checks that concern no node.
 
     A pod fails such a check for example if its volume claim does not exist.
     """

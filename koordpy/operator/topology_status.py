@@ -44,7 +44,7 @@ NOT_USED = f"only the object named {TOPOLOGY_OBJECT} is used"
 def topology_status(
     topology: ClusterNetworkTopology, faults: list[TopologyFault], tree: Tree, gaps: TopologyGaps, *, now: float
 ) -> dict[str, Any]:
-    """Returns the fields of the status that must be changed. Conditions of other writers are not changed."""
+    """Returns the status fields that must be changed. Conditions of other writers are not changed."""
     status: dict[str, Any] = {}
     generation = topology.metadata.generation
     if topology.metadata.name != TOPOLOGY_OBJECT:

@@ -128,7 +128,7 @@ def _unlike(problem: Problem, places: Sequence[NDArray[np.bool_]]) -> list[NDArr
 
 
 def _masked(problem: Problem, masks: Mapping[int, NDArray[np.bool_]], *, hard: int | None = None) -> Problem:
-    """Returns the problem without interactions, and with some shapes limited to some nodes.
+    """Returns the problem without interactions, and with the given shapes limited to the given nodes.
 
     masks: shape -> [nodes] True where it is allowed; the other shapes keep their nodes. hard: the new hard level; None
     to keep the level of the problem.

@@ -279,7 +279,7 @@ class Problem:
 
 
 def slots(free: Ints, shape: Shape) -> Ints:
-    """Returns [nodes] the number of pods of a shape that fit the free capacity of the node; 0 if they are not allowed
+    """Returns [nodes] how many pods of a shape fit the free capacity of the node; 0 if they are not allowed
     there."""
     room = None
     for column, amount in shape.request:

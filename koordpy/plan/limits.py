@@ -30,7 +30,7 @@ SICK_GPU_NODES_TRIED = 4
 """Maximum number of nodes on which a pod with an unhealthy GPU is looked for that blocks a pending pod."""
 
 LIMITING_RULES_TRIED = 4
-"""Maximum number of rules among the members of a gang that are dropped, one by one, to find which one blocks it."""
+"""Maximum number of rules among members that are dropped, one by one, to find which one blocks a gang."""
 LIMITING_RULES_MEMBERS = 64
 """Maximum number of pending members of a gang with several rules for which this is tried (`LIMITING_RULES_TRIED`)."""
 
@@ -78,7 +78,7 @@ ADVICE_POOL = 48
 ADVICE_UNITS_ENDED = 4
 """Maximum number of running gangs for which it is tested whether their end helps."""
 ADVICE_LESS = 8
-"""Maximum number of smaller amounts of a device that are tried for a pod, one by one, the highest first."""
+"""Maximum number of smaller device amounts that are tried for a pod, one by one, the highest first."""
 ADVICE_MEMBERS = 16
 """Maximum number of further members that a suggestion adds to satisfy a multiple."""
 ADVICE_CORRECTIONS = 4
@@ -104,7 +104,7 @@ modelled separately."""
 MODEL_VARIABLES = 20_000
 """Maximum number of 0/1 variables of one model. Above it the goal is left out, and the result is not proven."""
 DOMAINS_TRIED = 16
-"""Maximum number of domains of a level that are tried after the solver's time is used up."""
+"""Maximum number of domains, per level, that are tried after the solver's time is used up."""
 CLASS_FILLINGS = 500
 """Maximum number of ways to fill one node for which equal nodes are counted together, if their pods affect the
 score."""
@@ -191,8 +191,8 @@ result is only counted in metrics."""
 
 # --- Queue ---
 COUNTED_KINDS = 16
-"""Maximum number of shapes of a gang that an ordinary round plans. A gang with more is left to a search, because the
-state of thousands of shapes takes seconds to compute."""
+"""Maximum number of shapes in a gang for an ordinary round to plan it. A gang with more is left to a search, because
+the state of thousands of shapes takes seconds to compute."""
 STARVING_BESIDE = 64
 """Maximum number of starving units that a round checks although they are not due."""
 
@@ -239,7 +239,7 @@ SET_KINDS = 4
 """Maximum number of kinds of pods with claims on a node for which sets of devices are chosen; above it the search
 compares solutions one by one."""
 SET_REQUESTS = 6
-"""Maximum number of requests of a pod that different devices suit, for the same choice."""
+"""Maximum number of a pod's requests that different devices suit, for the same choice."""
 JUDGEMENTS_KEPT = 20_000
 """Maximum number of cached results about sets of GPUs for one machine, or for one link pattern."""
 CLIQUE_STEPS = 20_000
@@ -291,4 +291,4 @@ ANSWER_ROWS = 500
 ASKED_NAME_BYTES = 512
 """Maximum number of bytes of a name in a request, more than the name of any object has."""
 HINTED_NAMES = 500
-"""Maximum number of names of a namespace that are compared with a misspelt name."""
+"""Maximum number of names, per namespace, that are compared with a misspelt name."""

@@ -64,7 +64,7 @@ class FamilyView:
         return DeviceLedger()
 
     def without_pods(self, gone: Collection[PodInfo]) -> Self:
-        """Returns the view without some bound pods, as if they were deleted."""
+        """Returns the view without the given bound pods, as if they were deleted."""
         return self
 
     def with_nodes(self, like: Mapping[str, str]) -> Self:

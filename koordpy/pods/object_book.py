@@ -24,7 +24,7 @@ def object_key(obj: Any) -> str:
 
 
 class ObjectBook(Generic[V]):
-    """The current objects of some kinds, and the view of them."""
+    """The current objects of the given kinds, and the view of them."""
 
     def __init__(self, kinds: Iterable[type[Wire]], make_view: Callable[[Objects], V]) -> None:
         """make_view: returns an immutable view of the given objects."""

@@ -116,7 +116,7 @@ class Quotas:
         return label if label and label not in self.tree.quotas and label not in keys.BUILT_IN_QUOTAS[:2] else ""
 
     def ignored(self, pod: PodInfo) -> list[str]:
-        """Returns a message for each label of a pod that has no effect, because its namespace may not set it."""
+        """Returns a message for each of a pod's labels that has no effect, because the namespace may not set it."""
         namespace, labels = pod.namespace, pod.pod.metadata.labels
         unheard = ignored_labels(namespace, labels, self.tree.settings)
         said = [f"label {key} is ignored on pods of namespace {namespace}" for key in unheard]

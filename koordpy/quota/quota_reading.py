@@ -164,7 +164,8 @@ class _QuotaReading:
     ) -> Amounts | None:
         """Returns a resource list in an annotation; None if the annotation is absent or is not a mapping.
 
-        name: the annotation. read: function (resource, text) -> amount, which raises ValueError for an invalid text.
+        name: the annotation. read: function from (resource, text) to an amount; it raises ValueError for an invalid
+        text.
         """
         if name not in notes:
             return None

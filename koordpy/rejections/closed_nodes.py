@@ -64,7 +64,7 @@ class ClosedNodes:
         return node in self.shapes and request_shape(pod).key in self.shapes[node]
 
     def without(self, nodes: Sequence[str]) -> "ClosedNodes":
-        """Returns the closures as if some nodes took all pods again."""
+        """Returns the closures as if the given nodes took all pods again."""
         return replace(
             self,
             shapes={name: shapes for name, shapes in self.shapes.items() if name not in nodes},

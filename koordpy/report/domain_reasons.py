@@ -54,8 +54,8 @@ class DomainReasons:
         return "" if own in held else ", ".join(tree.path(hard, one) for one in held[:LISTED_DOMAINS])
 
     def _lacks(self, level: int, domain: int, slots: int) -> str:
-        """Returns what a domain lacks for the gang: slots of a shape, else the first resource of which it has too
-        little; empty if it lacks nothing."""
+        """Returns what a domain lacks for the gang: slots of a shape, else the first resource with too small an
+        amount; empty if it lacks nothing."""
         if self._sums is None:
             needed = len(self._pods)
             return f"room for {slots} of {count_noun(needed, 'member')}" if slots < needed else ""

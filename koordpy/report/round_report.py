@@ -151,7 +151,7 @@ def report_round(
 
 
 def _waiting_pods(one: DecidedUnit, after: Unit) -> Sequence[PodInfo]:
-    """Returns the pods of a unit that stay pending. after: the unit as if the placements of the plan were bound."""
+    """Returns a unit's pods that stay pending. after: the unit as if the placements of the plan were bound."""
     if one.unit.plain is None:
         return after.pending
     return () if isinstance(one, PlacedUnit) else (one.unit.plain,)

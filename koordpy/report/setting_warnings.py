@@ -105,7 +105,7 @@ def _quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str
 
 
 def _holder(pod: PodInfo) -> Holder:
-    """Returns the kind of a pod that determines which annotations have an effect on it."""
+    """Returns the kind of a pod. The kind determines which annotations have an effect on the pod."""
     if pod.gang is None:
         return Holder.PLAIN
     if pod.gang.source is GangSource.WORKLOAD:

@@ -159,7 +159,7 @@ class ClaimsOfNominated:
         self._known: dict[str, Reservation] = {}
 
     def of(self, keys: Iterable[str], nodes: Mapping[str, int], ledger: Mapping[str, Reservation]) -> list[Reservation]:
-        """Returns the reservations of some nominated pods, with their volumes and devices.
+        """Returns the reservations of the given nominated pods, with their volumes and devices.
 
         keys: keys of these pods. nodes: key -> node position of all nominated pods, in the order in which volumes and
         devices are chosen. ledger: key -> reservation without volumes and devices.

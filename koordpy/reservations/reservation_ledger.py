@@ -147,7 +147,7 @@ class ReservationLedger:
         return pod.key in self.draft.reservations
 
     def members(self, gangs: Collection[GangRef]) -> frozenset[str]:
-        """Returns the keys of those members of some gangs for which capacity is reserved."""
+        """Returns the keys of those members of the given gangs for which capacity is reserved."""
         ledger, pods = self.draft.reservations, self.snapshot.pods
         if self._by_gang[0] is not ledger:
             by_gang: dict[GangRef | None, list[str]] = {}
@@ -297,7 +297,7 @@ class ReservationLedger:
         return replace(view, without_terminating=False) if self.config.quota.no_quota_yields == "never" else view
 
     def reserved_by_quota(self, *, without_terminating: bool) -> dict[str, Amounts]:
-        """Returns quota -> requests of nominated pods minus requests of terminating pods, where that is above 0.
+        """Returns quota -> requests of nominated pods minus requests of terminating pods; only differences above 0.
 
         Built-in quotas are included. without_terminating: True if pods of built-in quotas that the draft has evicted
         are subtracted as well; amounts of these quotas may then be below 0.

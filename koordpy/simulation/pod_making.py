@@ -111,7 +111,7 @@ def followed(workload: Workload, role: Role) -> dict[str, int]:
 
 
 def with_ended(workload: Workload, started: Collection[RoleKey]) -> Workload:
-    """Returns the workload after some roles have begun: roles that had to be complete before them are finished.
+    """Returns the workload after the given roles have begun: roles that had to be complete before them are finished.
     started: roles that have begun, by `--started`."""
     uid = workload.head.uid
     begun = [role for role in workload.roles if (uid, role.group, role.name) in started]
@@ -144,7 +144,7 @@ class Expansion:
 
         node_of: returns a pod's node; empty if it has none. label_of: returns a label of a pod's node. claims: existing
         claims (`namespace/name`). daemons: returns the nodes for a DaemonSet's pod. started: roles that have begun.
-        done: roles of which an earlier run created the pods; these are not created again.
+        done: roles with pods from an earlier run; these pods are not created again.
         """
         self._known, self._node_of, self._label_of, self._daemons = known, node_of, label_of, daemons
         self._claims = set(claims)
@@ -330,7 +330,7 @@ class Expansion:
                 yield replace(one.template, metadata=replace(one.template.metadata, **names))
 
     def done(self) -> frozenset[RoleKey]:
-        """Returns the roles of which pods were created, without roles with one pod per node: new nodes need further
+        """Returns the roles for which pods were created, without roles with one pod per node: new nodes need further
         pods."""
         return frozenset(
             step.key

@@ -72,7 +72,7 @@ def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at
     }
 
     def enough(some: Sequence[EvictedUnit]) -> bool:
-        """Returns True if the quota is within its limit after the eviction of some units."""
+        """Returns True if the quota is within its limit after the eviction of the given units."""
         held = sum((Counter(pod.charged) for one in some for pod in one.pods), Counter[str]())
         return all(held[r] >= above for r, above in over.items())
 

@@ -64,7 +64,7 @@ class PlanSums(EvictionCheck):
         return sorted(self.requested & set(self.tree.quotas[name].max))
 
     def limits_after(self, gone: Iterable[PodInfo]) -> Mapping[str, Mapping[str, int]]:
-        """Returns quota -> resource -> limit after some pods are evicted.
+        """Returns quota -> resource -> limit after the given pods are evicted.
 
         Evicted pods without a quota return capacity to the total that quotas share, which can raise limits.
         """

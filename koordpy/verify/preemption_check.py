@@ -207,7 +207,7 @@ class VictimCheck(PlanSums):
     # --- shares -------------------------------------------------------------------------------------------------------
 
     def _usage_by_tenant(self, pods: Iterable[PodInfo], shares: Entitlements) -> dict[ShareQueue, Counter[str]]:
-        """Returns tenant -> amounts that some pods use in it and in tenants below it, of resources that shares
+        """Returns tenant -> amounts that the given pods use in it and in tenants below it, of resources that shares
         count."""
         out: dict[ShareQueue, Counter[str]] = {}
         for pod in pods:

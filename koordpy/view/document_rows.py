@@ -27,7 +27,7 @@ from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices, ShownLinks
 from koordpy.pods.pod_info import PodInfo
 
 UNITS_SHOWN = 2000
-"""Maximum number of units of the queue that are listed; further units are only counted."""
+"""Maximum number of queued units that are listed; further units are only counted."""
 
 
 PODS_SHOWN = 64
@@ -286,7 +286,7 @@ def slot_document(
 
 
 def help_document(found: Explanation) -> Document:
-    """Returns the part of an explanation that the page shows for a unit of the queue."""
+    """Returns the part of an explanation that the page shows for a queued unit."""
     standing = found.queue_rank
     return {
         "message": found.message,

@@ -318,7 +318,7 @@ class DerivedBook:
         """Derives the gangs of changed buckets; returns the pods that may have another gang. named: `namespace/name` of
         the gangs that pods or objects name themselves. now: seconds since the epoch."""
         self._now = now
-        # stage 1: put changed pods into buckets again, also pods of which the wait has ended
+        # stage 1: put changed pods into buckets again, also pods that no longer wait
         late = [key for key, until in self._until.items() if until <= now]
         self._refile([*late, *self._below(*self._changed), *self._named])
         self._changed.clear()

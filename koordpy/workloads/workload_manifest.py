@@ -121,7 +121,7 @@ class Source:
         return self._typed(name, str, "a string") or default
 
     def word(self, name: str, *words: str) -> str:
-        """Returns a field that must have one of some words; the first word if it is absent.
+        """Returns a field that must have one of the given words; the first word if it is absent.
 
         Any other word is also returned, and recorded as a value that an API server would reject.
         """

@@ -325,7 +325,7 @@ class Workload:
     ordered: bool = False
     """True if the controller creates the pods one after another, so that the minimum is 1 whatever settings say."""
     ends_with: str = ""
-    """Role of which the first Succeeded pod finishes the workload; empty for none."""
+    """Name of the role that finishes the workload with its first Succeeded pod; empty for none."""
     counted: bool = True
     """True if the spec states the number of pods; False if as many pods are wanted as exist."""
     sized_by: str = "replicas"

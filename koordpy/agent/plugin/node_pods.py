@@ -24,7 +24,7 @@ from koordpy.engine.client.api_errors import ApiError
 PAGE = 500
 """Maximum number of pods that one list request returns. A node has fewer (110 by default), so one request is enough."""
 FINISHED = ("Succeeded", "Failed")
-"""Phases of a pod that has ended."""
+"""Phases of ended pods."""
 GONE = (404, 409)
 """HTTP status codes of a patch if the pod is deleted: 404 if no pod has its name; 409 if another pod has its name, so
 that the uid in the patch does not match."""

@@ -26,7 +26,8 @@ class Orphans:
         """has_processes: returns whether a pod (uid) has processes; None if unknown. clock: returns seconds."""
         self._has_processes, self._clock = has_processes, clock
         self._ran: set[str] = set()
-        """uids of pods of which a process was seen. If such a pod has no process, all its containers have ended."""
+        """uids of pods for which a process was seen. If such a pod has no process now, all its containers have
+        ended."""
         self._gone: dict[str, float] = {}
         """uid of a pod -> time at which it was first found to be deleted."""
 

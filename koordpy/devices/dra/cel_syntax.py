@@ -124,7 +124,7 @@ def as_expression(wrapper: Any, tree: Tree) -> bytes:
 
 
 def new_node(**fields: Any) -> Tree:
-    """Returns a node with some fields."""
+    """Returns a node with the given fields."""
     return _MESSAGES["Expr"](**fields)
 
 

@@ -45,8 +45,8 @@ class GpuBook(FamilyBook):
         self.config = config
         self.is_idle = True
         self.told_resources = config.resources
-        """Resources of which assumed pods pass their GPUs to `hold`, because koordpy's annotations are not on the pod
-        yet."""
+        """GPU resources. Assumed pods that request them pass their GPUs to `hold`, because koordpy's annotations are
+        not on the pod yet."""
         self.devices: dict[str, Device] = {}
         """Node name -> Device."""
         self._nodes: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
@@ -60,9 +60,9 @@ class GpuBook(FamilyBook):
         self._node_gpus: dict[str, NodeGpus] = {}
         """Node name -> GPUs as in the last view."""
         self._changed: set[str] = set()
-        """Nodes of which the machine or the pods changed since the last view."""
+        """Nodes with a machine or pods that changed since the last view."""
         self._changed_devices: set[str] = set()
-        """Nodes of which the status of the Device may have to be written (`take_unreported`)."""
+        """Nodes with a Device that may need a new status (`take_unreported`)."""
         self._machines_changed = True
         self._facts: tuple[Comparison, tuple[tuple[str, str], ...]] | None = None
         """Comparison and warnings of the last view; None before the first."""
@@ -173,7 +173,7 @@ class GpuBook(FamilyBook):
 
     @property
     def amended(self) -> Collection[str]:
-        """Nodes of which the machine or the GPUs of pods changed since the last view."""
+        """Nodes with a machine, or with GPUs of pods, that changed since the last view."""
         return self._changed
 
     def amendment(self, node: str) -> SickGpus | None:
@@ -217,7 +217,7 @@ class GpuBook(FamilyBook):
     # -- the status of Devices ----------------------------------------------------------------------------------------
 
     def take_unreported(self) -> list[str]:
-        """Returns the names of Devices of which the status may have changed since the last call, sorted."""
+        """Returns the names of Devices with a status that may have changed since the last call, sorted."""
         found = sorted(name for name in self._changed_devices if name in self.devices)
         self._changed_devices.clear()
         return found

@@ -179,7 +179,7 @@ class _GpuTable:
     def _machine_key(self, machine: Machine | None) -> object:
         """Returns a key that is equal for machines with equal costs, whichever of their GPUs are free.
 
-        Noise in measured bandwidths is ignored: machines with equal link classes have equal keys. Except where exact
+        Noise in measured bandwidths is ignored: machines with equal link classes have equal keys. Except if exact
         values decide: with a partition table, a restricting pod, or a comparison by link classes.
         """
         if machine is None:

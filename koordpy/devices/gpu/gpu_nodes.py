@@ -250,12 +250,12 @@ class GpuNodes:
         return min(max(0, min((int(one) for one in known if one is not None), default=0)), MOST_GPUS)
 
     def counted(self, nodes: Ints, pod: PodInfo) -> Ints:
-        """Returns the number of free GPUs of some nodes (positions) by their allocatable alone."""
+        """Returns the number of free GPUs of the given nodes (positions) by their allocatable alone."""
         out = self._unused_allocatable(nodes, pod)
         return np.clip(out, 0, MOST_GPUS) if out is not None else np.zeros(len(nodes), dtype=np.int64)
 
     def _unused_allocatable(self, nodes: Ints | int, pod: PodInfo) -> Any:
-        """Returns allocatable less used GPUs of some nodes or of one node; None for a pod without GPUs."""
+        """Returns allocatable less used GPUs of the given nodes or of one node; None for a pod without GPUs."""
         draft, out = self.draft, None
         for name in pod.ask(GPUS).resources if pod.ask(GPUS) is not None else ():
             column = draft.snapshot.columns[name]

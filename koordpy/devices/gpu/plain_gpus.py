@@ -52,8 +52,8 @@ class PlainGpus:
         self._seen = gpus.draft.version
 
     def at(self, nodes: Ints) -> Sequence[Ints]:
-        """Returns the costs of some nodes (positions), the most important first: the slowest pair, the cost of zones,
-        the GPUs left. Where all nodes have the same cost, it is left out."""
+        """Returns the costs of the given nodes (positions), the most important first: the slowest pair, the cost of
+        zones, the GPUs left. A cost that is equal on all nodes may be left out."""
         gpus, want = self._gpus, self._want
         zones = [gpus.zones.pod_costs(self._pod)[nodes]] if gpus.zones is not None else []
         if not gpus.view.nodes and want is not None and not want.least_kbs:

@@ -47,7 +47,7 @@ class _Ways:
 
 
 class Partitioner:
-    """All ways to divide each of some sets of one size completely into parts.
+    """All ways to divide each of the given sets of one size completely into parts.
 
     Applying costs narrows the ways and the sets.
     """
@@ -120,7 +120,7 @@ class Partitioner:
     def deal(self, order: Sequence[int], first: Callable[[int, Masks], int] | None = None) -> list[int]:
         """Returns one part for each entry of `order` (kinds): those with the lowest devices, compared list by list.
 
-        first: returns the part of a kind that comes first among some; None for the one with the lowest devices.
+        first: function from (kind, parts) to the part that comes first; None for the part with the lowest devices.
         """
         turned = reversed_bits(self._count)
         out: list[int] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links and places of the devices of a node as numbers, with slowest pairs and sums of all sets of some devices.
+"""Links and places of the devices of a node as numbers, with slowest pairs and sums of all sets of the given devices.
 
 Nodes with equal boards share the arrays, and every result that depends on nothing else. A set is a bit mask.
 """
@@ -67,12 +67,12 @@ class LinkBoard:
 
 @lru_cache(maxsize=64)
 def pair_arrays(board: LinkBoard, at: tuple[int, ...]) -> "PairArrays":
-    """Returns the arrays of some devices of a board; cached."""
+    """Returns the arrays of the given devices of a board; cached."""
     return PairArrays(board, at)
 
 
 class PairArrays:
-    """Slowest pairs and sums of all sets of some devices. A set is a mask of indexes of `at`."""
+    """Slowest pairs and sums of all sets of the given devices. A set is a mask of indexes of `at`."""
 
     def __init__(self, board: LinkBoard, at: Sequence[int]) -> None:
         self._board, self._at = board, at
@@ -146,7 +146,7 @@ class PairArrays:
     # -- packings by places --------------------------------------------------------------------------------------------
 
     def packings(self, here: int) -> "PlacePackings":
-        """Returns how sets fit into some of the devices (mask of indexes), by their places."""
+        """Returns how sets fit into the given devices (mask of indexes), by their places."""
         groups = []
         for places in (self._board.roots, self._board.numas):
             by: dict[int, int] = {}

@@ -33,11 +33,11 @@ class AlignedNode:
     available: Zoned = field(default_factory=dict)
     """Resource -> [zones] amount that the report shows as free; without `by_device`."""
     by_device: Mapping[str, int] = field(default_factory=dict)
-    """GPU resource of which the Device states free amounts -> units of one GPU."""
+    """GPU resource with free amounts in the Device -> units of one GPU."""
 
     @cached_property
     def listed(self) -> Zoned:
-        """Resource -> [zones] allocatable amount of the resources of which the report states free amounts."""
+        """Resource -> [zones] allocatable amount, for the resources with free amounts in the report."""
         return {name: row for name, row in self.kind.total if name not in self.by_device}
 
     def free_by_report(self, gone: Collection[str] = ()) -> FreeZones:
@@ -53,7 +53,8 @@ class AlignedNode:
         return self.state_without((), gpus.machine.healthy & ~gpus.allocated if gpus is not None else 0)
 
     def state_without(self, gone: Collection[str], free_gpus: int) -> ZoneState:
-        """Returns the zones without some of the node's pods (keys). free_gpus: mask of the free GPUs by its Device."""
+        """Returns the zones without the given pods (keys) of the node. free_gpus: mask of the free GPUs by its
+        Device."""
         kind, free = self.kind, dict(self.free_by_report(gone).free)
         for name, scale in self.by_device.items():
             free[name] = tuple((free_gpus & own).bit_count() * scale for own in kind.gpu_zones)
@@ -69,8 +70,8 @@ class AlignedNode:
         return state
 
     def beside_device(self, record: Zoned) -> Zoned:
-        """Returns a zone record without GPUs of which the Device states the free ones, because these are counted by
-        name."""
+        """Returns a zone record without the amounts of GPU resources with free amounts in the Device, because these
+        GPUs are counted by name."""
         if not self.by_device:
             return record
         return {name: (0,) * len(row) if name in self.by_device else row for name, row in record.items()}

@@ -21,7 +21,7 @@ class ReportedPod(NamedTuple):
     held: Mapping[str, int]
     """Resource -> amount that the pod holds."""
     record: Zoned
-    """Resource -> [zones] amount; resources of which the zones are not known are left out."""
+    """Resource -> [zones] amount; resources with unknown zones are left out."""
     gone: bool
     """True if the pod has left since, or a plan evicts it."""
 

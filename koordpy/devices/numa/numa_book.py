@@ -58,7 +58,7 @@ class NodeNuma:
         return self.label if self.report.policy is None else self.report.policy
 
     def without(self, keys_gone: Collection[str]) -> "NodeNuma":
-        """Returns the node as if some pods (keys) had left it."""
+        """Returns the node as if the given pods (keys) had left it."""
         left = tuple(pod for key, pod in self.pods.items() if key in keys_gone)
         return replace(
             self,

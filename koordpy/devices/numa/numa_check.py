@@ -149,9 +149,9 @@ def _has_init_gpus(pod: PodInfo) -> bool:
 def _gpu_faults(pod: PodInfo, ask: NumaAsk, node: AlignedNode, take: ZoneTake, text: str) -> Iterator[str]:
     """Yields the GPUs that the plan names for a pod outside the zones of its requests for GPUs.
 
-    Only where the Device states which GPUs are free. Elsewhere, and next to pods with GPUs that they do not hold
-    (`_has_init_gpus`), the zones may have too few free GPUs, and then GPUs of other zones are named (numa.md 6). text:
-    annotation with the GPUs.
+    Yields nothing for a node without a Device that states which GPUs are free. On such nodes, and next to pods with
+    GPUs that they do not hold (`_has_init_gpus`), the zones may have too few free GPUs. Then GPUs of other zones are
+    named (numa.md 6). text: annotation with the GPUs.
     """
     if node.gpus is None or not node.by_device:
         return

@@ -157,7 +157,7 @@ class NumaNodes:
         return self._aligned[node]
 
     def state_without(self, node: int, gone: Collection[str]) -> ZoneState:
-        """Returns the state of a node on the current draft, without some bound pods (keys) that the draft has not
+        """Returns the state of a node on the current draft, without the given bound pods (keys) that the draft has not
         evicted."""
         aligned, draft = self._aligned[node], self.draft
         evicted = draft.evicted.keys() | set(gone)

@@ -71,7 +71,7 @@ def _amounts_on(ask: NumaAsk, resources: frozenset[str], scope: Scope) -> PodAmo
 
 
 def _only(row: _Row, resources: frozenset[str]) -> _Row:
-    """Returns the amounts of some resources."""
+    """Returns the amounts of the given resources."""
     return tuple(one for one in row if one[0] in resources)
 
 

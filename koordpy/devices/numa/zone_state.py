@@ -67,7 +67,7 @@ class ZoneKind(HashedOnce):
 
 
 NO_ZONES = ZoneKind(Policy.NONE, Scope.POD, Zones((), ()), ())
-"""Kind of a node of which no zones are known."""
+"""Kind of a node without known zones."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class ZoneState(HashedOnce):
 
     @cached_property
     def whole(self) -> int:
-        """Mask of the zones (positions) of which nothing is used."""
+        """Mask of the unused zones (positions)."""
         have = self.kind.allocatable
         zones = range(len(self.kind.numbers))
         return sum(1 << zone for zone in zones if all(row[zone] == have[name][zone] for name, row in self.rows))

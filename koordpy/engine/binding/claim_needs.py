@@ -17,7 +17,7 @@ from koordpy.pods.claim_refs import Grant, claim_group, claim_names, consumer_of
 
 @dataclass(eq=False)
 class ClaimNeed:
-    """One claim, with the pods of a unit that use it."""
+    """One claim, with the unit's pods that use it."""
 
     key: str
     """`namespace/name` of the claim. For a claim for extended resources: the plan's provisional key until it is

@@ -44,7 +44,7 @@ def reader_of(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
 
 
 def shown(body: bytes) -> str:
-    """Returns the beginning of a reply that is not JSON, for messages."""
+    """Returns the beginning of a non-JSON reply, for messages."""
     return body[:200].decode("utf-8", "replace").strip()
 
 

@@ -141,7 +141,7 @@ class RequestKeeper:
         self._news.forget({one.metadata.uid for one in requests})
 
     def _end_of(self, request: ProvisioningRequest) -> str:
-        """Returns why the request of a unit that is not known to need nodes is deleted; empty if it is kept.
+        """Returns why a request is deleted if its unit is not known to need nodes; empty if the request is kept.
 
         `used`: no member is pending any more. `dropped`: all pods have ended, or a round decided that no nodes are
         needed.

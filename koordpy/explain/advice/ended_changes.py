@@ -57,19 +57,20 @@ def ended_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def without(pods: Iterable[PodInfo]) -> Callable[[Snapshot], Snapshot]:
-    """Returns a change of a snapshot that removes pods."""
+    """Returns a change of a snapshot that removes the given pods."""
     gone = tuple(pods)
     return lambda snapshot: without_pods(snapshot, gone)
 
 
 def succeeded(pods: Iterable[PodInfo]) -> Callable[[Snapshot], Snapshot]:
-    """Returns a change of a snapshot in which pods have Succeeded. Their gangs do not count them as missing."""
+    """Returns a change of a snapshot after which the given pods have Succeeded. Their gangs do not count them as
+    missing."""
     ended = tuple(pods)
     return lambda snapshot: with_succeeded(snapshot, ended)
 
 
 def completion(pods: Sequence[PodInfo], case: Case, text: str = "", family: str = FEWEST) -> ClusterChange:
-    """Returns the change that ends some running pods.
+    """Returns the change that ends the given running pods.
 
     text: of the change; by default the names of the pods, or an empty text if these are too many. family: as in
     `ClusterChange`.
@@ -145,7 +146,8 @@ class _RemovalSearch:
         return more
 
     def fewest(self, nodes: Sequence[int], slots: int) -> list[PodInfo]:
-        """Returns the fewest pods to remove from some nodes for `slots` more slots; empty if too many would be needed.
+        """Returns the fewest pods to remove from the given nodes for `slots` more slots; empty if too many would be
+        needed.
 
         Dynamic programming over nodes and slots, O(nodes x slots^2), with the sets of pods that `_gains` yields.
         """

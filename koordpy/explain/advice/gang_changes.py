@@ -177,7 +177,7 @@ def _noted(meta: ObjectMeta, key: str, text: str) -> ObjectMeta:
 
 
 def with_meta(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta) -> Snapshot:
-    """Returns a snapshot with new metadata of the object that has a gang's settings.
+    """Returns a snapshot with new metadata on the object with a gang's settings.
 
     meta: metadata of a workload, of a PodGroup of Koordinator or upstream, or of a pod. Raises VariantError if the
     object is a bound pod, or does not exist.

@@ -126,7 +126,7 @@ def _with_total(run: object, setting: MinimumSetting, stated: str, number: int) 
 
 
 def _place(meta: ObjectMeta) -> str:
-    """Returns the label or annotation of a pod that states the minimum of its gang."""
+    """Returns the label or annotation on a pod that states the minimum of the pod's gang."""
     return f"label {keys.LABEL_GANG_MIN}" if is_labelled(meta) else f"annotation {keys.GANG_MIN}"
 
 

@@ -306,7 +306,7 @@ def _pods_per_empty_node(case: Case, node: NodeInfo, pod: PodInfo) -> int:
 
 
 def _least(case: Case, template: int) -> int:
-    """Returns a lower bound on the number of copies of a node that the unit needs.
+    """Returns a lower bound on the number of copies that the unit needs of a node.
 
     It follows from the sum of each resource in the node's hard domain; for a unit with one kind of pods, from its
     slots. If the node lacks a requested resource, no number of copies helps: then more than `ADVICE_NEW_NODES` is

@@ -43,7 +43,8 @@ def _sizes(number: int) -> list[int]:
 
 
 def _opened(case: Case) -> Iterator[ClusterChange]:
-    """Yields the removal of cordons from some nodes. Other filters may exclude these nodes as well: a trial decides."""
+    """Yields the removal of cordons, first from few nodes, then from all cordoned nodes. Other filters may exclude
+    these nodes as well: a trial decides."""
     nodes = case.snapshot.nodes
     closed = [i for i, grounds in enumerate(case.grounds(case.kinds[0])) if any(g.plugin == CORDONED for g in grounds)]
     order = [nodes[i] for i in in_order(case, closed)]
@@ -80,7 +81,7 @@ def _reopened(case: Case) -> Iterator[ClusterChange]:
 
 
 class _Reopened:
-    """A change of a snapshot in which a node takes all pods again that its kubelet rejected."""
+    """A change of a snapshot that ends all closures of a node, so that it takes pods of every request shape again."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -90,7 +91,7 @@ class _Reopened:
 
 
 class _OtherNodes:
-    """A change of a snapshot that replaces some nodes."""
+    """A change of a snapshot that replaces the given nodes."""
 
     def __init__(self, nodes: Iterable[NodeInfo]) -> None:
         self._nodes = tuple(nodes)

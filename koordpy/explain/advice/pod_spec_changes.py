@@ -106,7 +106,7 @@ def _missing_claims(case: Case) -> Iterator[ClusterChange]:
 
 
 def _without_claims(pod: Pod, *, names: frozenset[str]) -> Pod:
-    """Returns a pod without the volumes of some claims. names: `namespace/name` of the claims."""
+    """Returns a pod without the volumes of the given claims. names: `namespace/name` of the claims."""
 
     def is_left(volume: Volume) -> bool:
         source = volume.persistent_volume_claim

@@ -78,8 +78,8 @@ def _fewest_ahead(case: Case, order: Sequence[list[PodInfo]], helps: Callable[[C
 
 
 def _without_units(case: Case, units: Sequence[list[PodInfo]], order: Sequence[list[PodInfo]]) -> ClusterChange:
-    """Returns the change that removes some pending units. units, order: lists of pods, one per unit; order: all units
-    that the round places before this unit."""
+    """Returns the change that removes the given pending units. units, order: lists of pods, one per unit; order: all
+    units that the round places before this unit."""
     titles = dict.fromkeys(_title(pods) for pods in units)
     names = join_words(list(titles)) if len(units) <= ADVICE_NAMED else name_first(list(titles), ADVICE_NAMED)
     if len(units) > ADVICE_NAMED:

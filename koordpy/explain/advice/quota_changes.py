@@ -48,7 +48,10 @@ def quota_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def _leaf_quotas(case: Case) -> Iterator[ClusterChange]:
-    """Yields changes of pods that name a quota with children, in which no pod may be: to a few leaf quotas below it."""
+    """Yields changes of the pods' quota: from a quota with children, in which no pod may be, to a leaf quota below it.
+
+    At most `ADVICE_NAMED` leaf quotas are proposed.
+    """
     quotas = case.snapshot.quotas
     name = next((n for pod in case.unit.pending if (n := quotas.quota_of(pod)) in quotas.tree.quotas), "")
     if not name or not quotas.tree.quotas[name].is_parent:
@@ -181,7 +184,7 @@ def _agreed(case: Case, raises: list[Raise]) -> list[Raise]:
 
 
 def _raised(snapshot: Snapshot, raises: list[Raise]) -> Snapshot:
-    """Returns a snapshot with some limits of quotas set to larger amounts."""
+    """Returns a snapshot with limits of quotas raised as given."""
     changed: dict[str, QuotaNode] = {}
     for name, side, resource, amount in raises:
         quota = changed.get(name, snapshot.quotas.tree.quotas[name])

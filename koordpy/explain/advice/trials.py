@@ -59,7 +59,7 @@ class Trials:
         self.alone = self._plan(World(self.snapshot, self.config, frozenset([self.unit.id])))
         """The round that plans this unit only."""
         self._started = bool(self._placed(self.round))
-        """True if some pods of the unit start in the unchanged round."""
+        """True if at least one pod of the unit starts in the unchanged round."""
 
     @property
     def spent(self) -> bool:
@@ -113,7 +113,8 @@ class Trials:
         return replace(change, text=text + self._violations(plan, units))
 
     def _violations(self, plan: RoundPlan, units: frozenset[str]) -> str:
-        """Returns `, more than PodDisruptionBudget default/pdb allows` if evictions for some units violate budgets.
+        """Returns `, more than PodDisruptionBudget default/pdb allows` if evictions for the given units violate
+        budgets.
 
         Empty if they violate none. Preemption by priority may violate budgets, the other rules may not.
         """

@@ -166,7 +166,7 @@ class Greedy:
         return np.asarray(np.minimum((caps[:, asked] // request[asked]).min(axis=1), self.slots[i]))
 
     def _place_all(self, shapes: Sequence[int], nodes: list[int], caps: Ints, out: dict[int, list[int]]) -> bool:
-        """Places all pods of some shapes on the first nodes with capacity, and returns True.
+        """Places all pods of the given shapes on the first nodes with capacity, and returns True.
 
         If they do not fit, restores everything and returns False. caps, out: free capacity and placement; both are
         changed.

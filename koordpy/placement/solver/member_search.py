@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the members of a gang that are placed, if not all pending members fit (goal 0, docs/rules/gang-network.md
+"""Chooses which members of a gang are placed, if not all pending members fit (goal 0, docs/rules/gang-network.md
 2.6).
 
 The core must be placed: of each gang as many members as it needs, those of lowest rank. As many other members as

@@ -29,7 +29,7 @@ domain.
 The index is the position in natural order; it decides between regions that are equal otherwise.
 """
 _LEAST = -(1 << 60)
-"""Lower bound of a component of the device cost vector of which nothing is known."""
+"""Lower bound of a component of the device cost vector if nothing is known about the component."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Regions:
         return int((self._bound_in[level] > 0).sum())
 
     def candidate(self, level: int, domain: int) -> Candidate:
-        """Returns the values of a region that are known before a solve.
+        """Returns a region's values that are known before a solve.
 
         On its own level and above, goals 3 and 4 are exact; below, they are bounded by sums of capacity.
         """

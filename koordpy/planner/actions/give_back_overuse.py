@@ -150,7 +150,7 @@ def _reprieve(pool: Pool, round_state: RoundState, due: Sequence[_Due]) -> list[
     ending = round_state.reservations.terminating
 
     def started(gone: Collection[_Unit]) -> dict[str, Sequence[str]]:
-        """Returns the pods in quotas that would start if some units were evicted: pod key -> its quotas."""
+        """Returns the pods in quotas that would start if the given units were evicted: pod key -> its quotas."""
         with draft.trial():
             draft.evict_all([*ending, *(pod for _, i in gone for pod in pool.units[i].pods)])
             paths = {key: quotas.tree.path(quotas.quota_of(pods[key])) for key in starters(round_state)}
@@ -212,7 +212,7 @@ def _excess(name: str, limit: Amounts, round_state: RoundState) -> Amounts:
 
 
 def _multiples(pool: Pool, round_state: RoundState, usage: Collection[int]) -> list[Multiple]:
-    """Returns the conditions of podCountMultiple for the gangs of some units: which of the units may be evicted
+    """Returns the conditions of podCountMultiple for the gangs of the given units: which of the units may be evicted
     together."""
     own = {i: [i] for i in usage}
     groups = {unit.group: round_state.groups.unit(unit.gang) for i in usage if (unit := pool.units[i]).gang is not None}

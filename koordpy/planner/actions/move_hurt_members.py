@@ -62,7 +62,7 @@ def _move(unit: Unit, sick: frozenset[str], context: RoundContext) -> None:
 
 
 def _hurt_members(gang: Gang, sick: frozenset[str], context: RoundContext) -> tuple[PodInfo, ...]:
-    """Returns the hurt members of a gang that are not terminating; none with the policy `wait`."""
+    """Returns a gang's hurt members that are not terminating; none with the policy `wait`."""
     snapshot, draft = context.round_state.snapshot, context.round_state.draft
     if repair_policy(gang, snapshot, context.round_state.config.repair) == "wait":
         return ()

@@ -35,7 +35,8 @@ class Runtimes:
         """Object (`PodGroup/ns/name`, `Pod/ns/name`) -> the error in its annotation."""
 
     def _read(self, annotations: Mapping[str, str], subject: str) -> float:
-        """Returns the maximum runtime from some annotations. An error is recorded in `unreadable` under `subject`."""
+        """Returns the maximum runtime in seconds from annotations; infinity if they state none. An error is recorded in
+        `unreadable` under `subject`."""
         if keys.MAX_RUNTIME not in annotations:
             return inf
         wrong = next(odd_values(OF_RUNS, {}, annotations), "")

@@ -104,7 +104,7 @@ class NewNodes(QueuePolicy):
         ]
 
     def _reservation(self, holds: Sequence[_Hold]) -> Reservation | None:
-        """Returns all free capacity of the nodes of some holds; None if there are no holds."""
+        """Returns all free capacity of the nodes of the given holds; None if there are no holds."""
         if not holds:
             return None
         draft = self._round_state.draft

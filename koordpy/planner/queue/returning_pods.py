@@ -67,7 +67,7 @@ class ReturningPods(QueuePolicy):
 
     @contextmanager
     def _without(self, reservations: Iterable[Reservation]) -> Iterator[None]:
-        """Within the context, the capacity of some reservations counts as free."""
+        """Within the context, the capacity of the given reservations counts as free."""
         draft, opened = self._round_state.draft, list(reservations)
         for reservation in opened:
             draft.release_withheld(reservation)

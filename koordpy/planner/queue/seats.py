@@ -264,7 +264,7 @@ class Seats(QueuePolicy):
 
     @contextmanager
     def _without(self, seats: Iterable[GangSeat]) -> Iterator[None]:
-        """Within the context, the capacity of some seats counts as free."""
+        """Within the context, the capacity of the given seats counts as free."""
         draft, opened = self._round_state.draft, list(seats)
         for seat in opened:
             draft.release_withheld(seat.reservation)

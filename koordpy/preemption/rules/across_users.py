@@ -316,8 +316,8 @@ class AcrossUsers:
     def _message_resource(self, tenant: Tenant, total: Mapping[str, int]) -> str:
         """Returns the resource that the message names.
 
-        It is a resource of which too much would be evicted, preferably a requested one; else the first requested
-        resource.
+        It is a resource in which more would be evicted than `spare` allows, preferably a requested one; else the first
+        requested resource.
         """
         broken = [
             r

@@ -45,7 +45,8 @@ class Entitlement:
         return out
 
     def refusal(self, units: list[int]) -> str:
-        """Returns the sentence for the message if this check protects one of some units; empty if it protects none.
+        """Returns the sentence for the message if this check protects one of the given units; empty if it protects
+        none.
 
         units: the units that a plan without this check would move. The sentence names the first protected tenant in
         natural order.

@@ -292,7 +292,7 @@ class Reclaim:
         return f"{uses}, quota {own.quota} gets {gets} of min {line}"
 
     def _overuse(self, i: int) -> tuple[str, str]:
-        """Returns (resource, text): the resource of which the tenant of the unit's first pod uses more than its
+        """Returns (resource, text): the resource in which the tenant of the unit's first pod exceeds its
         entitlement, and its numbers."""
         path = next(iter(self.tenant_usage.usage_of(i)))
         if not path:

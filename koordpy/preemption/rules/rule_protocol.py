@@ -76,7 +76,7 @@ class RoundEntitlements:
 
     @cached_property
     def usable(self) -> TenantShares:
-        """Fair shares of tenants on those nodes that some pods could use (`usable_shares.py`)."""
+        """Fair shares of tenants, limited to the nodes that a set of pods could use (`usable_shares.py`)."""
         return TenantShares(self._round_state, self.mins)
 
 

@@ -167,7 +167,7 @@ class TenantShares:
         self._known: dict[bytes | None, UsableShares | None] = {}
 
     def of(self, pods: Iterable[PodInfo]) -> UsableShares | None:
-        """Returns the shares on the nodes that could take at least one of some pods; None in mode off."""
+        """Returns the shares on the nodes that could take at least one of the given pods; None in mode off."""
         round_state = self._round_state
         if round_state.config.fairness.mode == "off":
             return None

@@ -50,7 +50,7 @@ class OfferedChoice:
         return RuleName.CONSOLIDATION in self.rules
 
     def of(self, taken: Collection[int]) -> list[int]:
-        """Returns the pool positions of the units of some options. taken: positions in `choices.options`."""
+        """Returns the pool positions of the units of the given options. taken: positions in `choices.options`."""
         return [self.units[self.choices.options[o].unit] for o in taken]
 
 
@@ -64,8 +64,8 @@ def candidates(
 ) -> OfferedChoice:
     """Returns the choice of victims for one preemptor set.
 
-    part: the placement problem, restricted to some nodes. rules: the units that each rule allows. rule_inputs: the
-    inputs of the rules. open_to: the nodes that evictions could open, and the pods that block them.
+    part: the placement problem, restricted to a part of the nodes. rules: the units that each rule allows. rule_inputs:
+    the inputs of the rules. open_to: the nodes that evictions could open, and the pods that block them.
     """
     # options: each unit under each rule that allows it
     pool, round_state, budgets = rule_inputs.pool, rule_inputs.round_state, rule_inputs.pool.budgets

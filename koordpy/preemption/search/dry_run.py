@@ -51,13 +51,13 @@ class DryRun:
 
     @contextmanager
     def without_units(self, units: Sequence[int]) -> Iterator[None]:
-        """Within the context, some units are evicted from the draft."""
+        """Within the context, the given units are evicted from the draft."""
         # `no_good_set` ignores limits between units, so `units` may contain the core of a gang and some of its surplus
         with self.round_state.draft.trial(without=(pod for i in units for pod in self.pool.units[i].pods)):
             yield
 
     def place(self, units: Sequence[int], places: Places | None = None, share: float = 1.0) -> DryRunResult:
-        """Evicts some units, and returns the placement of the members.
+        """Evicts the given units, and returns the placement of the members.
 
         places: the only (shape, node) pairs that are tried; None for all. share: time limit, as a fraction of the time
         limit of an ordinary placement.
@@ -66,7 +66,7 @@ class DryRun:
             return self._place(places, share)
 
     def fits(self, units: Sequence[int], share: float = 1.0) -> bool:
-        """Returns True if the members fit once some units are evicted. share: as for `place`."""
+        """Returns True if the members fit once the given units are evicted. share: as for `place`."""
         unit, round_state = self.preemptors.unit, self.round_state
         if not is_counted(self.preemptors.pods, round_state.inputs) or rules_decide(unit, round_state):
             return bool(self.place(units).nodes)
@@ -75,7 +75,7 @@ class DryRun:
             return bool(self._place().nodes) if found is None else found
 
     def place_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
-        """Evicts some units, and returns the nodes of the members and the new nodes of the units, which are moved.
+        """Evicts the given units, and returns the nodes of the members and the new nodes of the units, which are moved.
 
         First the members get their best placement, without regard to the moved pods. If the moved pods do not fit
         beside it, the placement of `layout` is tried, in which the solver has also placed the moved pods.
@@ -143,8 +143,9 @@ class DryRun:
     ) -> list[tuple[Load, tuple[int, ...]]]:
         """Returns the nodes that cannot take the new pods which the solver placed there (`places`).
 
-        Each entry is (a smallest part of the node's load that is still rejected, units of `among` of which at least one
-        must be evicted before the node takes that part). Only valid if more evictions never close a node.
+        Each entry is (part of the node's load, units of `among`). The part is a smallest one that is still rejected. At
+        least one of the units must be evicted before the node takes it. Only valid if more evictions never close a
+        node.
         """
         out = []
         with self.without_units(units):
@@ -164,7 +165,8 @@ class DryRun:
         return out
 
     def closed_places(self, units: Sequence[int], places: Places) -> tuple[tuple[int, int], ...]:
-        """Returns the (shape, node) keys of `places` for which the filters allow no pod once some units are evicted."""
+        """Returns the (shape, node) keys of `places` for which the filters allow no pod once the given units are
+        evicted."""
         problem = self.preemptors.problem
         with self.without_units(units):
             whole = self._current_problem()
@@ -172,7 +174,7 @@ class DryRun:
             return tuple(place for place in places if not whole.shapes[now[place[0]]].allowed[place[1]])
 
     def opens(self, units: Sequence[int], problem: Problem) -> bool:
-        """Returns True if evicting some units allows members on nodes that `problem` forbids."""
+        """Returns True if evicting the given units allows members on nodes that `problem` forbids."""
         with self.without_units(units):
             whole, now = self._current_problem(), self._current_shapes()
             return now is None or any(
@@ -230,7 +232,7 @@ class DryRun:
     def _required_units(
         self, node: int, load: Mapping[int, int], now: Mapping[int, int], rest: Sequence[int]
     ) -> tuple[int, ...]:
-        """Returns the units of `rest` of which at least one must be evicted before a node takes a load.
+        """Returns units of `rest`. At least one of them must be evicted before a node takes a load.
 
         It evicts the other units of `rest` from the draft one after another, as long as the load is still rejected.
         """

@@ -30,7 +30,7 @@ _LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class TerminationWait:
-    """The placement of a unit that fits once terminating pods are gone, and the pods that it waits for."""
+    """A placement of a unit, feasible once terminating pods are gone, and the pods that the unit waits for."""
 
     nodes: Mapping[str, int]
     """Pod key -> node position."""
@@ -65,7 +65,7 @@ def _listed(nodes: Iterable[str]) -> str:
 
 
 def find_termination_wait(unit: Unit, round_state: RoundState) -> TerminationWait | None:
-    """Returns the placement of a unit that fits, on nodes and in its quotas, once terminating pods are gone.
+    """Returns a placement of a unit that is feasible, on nodes and in quotas, once terminating pods are gone.
 
     Returns None if the unit does not fit even then, or if no pod is terminating. The unit's nominated nodes are tried
     first, because their capacity is reserved for it. The draft is the same afterwards.
@@ -153,8 +153,8 @@ def waits_on_nominated(pod: PodInfo, round_state: RoundState) -> bool:
 def crowds_siblings(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> bool:
     """Returns True if a plan for some members of a unit would make earlier evictions for that unit useless.
 
-    nodes: pod key -> node of the members in the plan. Only if victims of the unit are terminating, and the plan leaves
-    a nominated member without a node. There are two cases. The members in the plan start elsewhere than on their
+    nodes: pod key -> node of the members in the plan. True only if victims of the unit are terminating, and the plan
+    leaves a nominated member without a node. There are two cases. The members in the plan start elsewhere than on their
     nominated nodes. Or the members that are left are too few to start later, because with matchPolicy `only-waiting`
     running members do not count.
     """

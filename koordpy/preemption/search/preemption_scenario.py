@@ -136,15 +136,15 @@ class PreemptionScenario:
     def parts(self) -> Iterator[OfferedChoice]:
         """Yields the candidates of each part of the nodes.
 
-        If all members must share a value of some topology keys, a part is the nodes with one combination of values.
-        Without such keys, the only part is all nodes.
+        If topology keys require that all members are on nodes with the same values of node labels, a part is the nodes
+        with one combination of values. Without such keys, the only part is all nodes.
         """
         for part in partitions(self.preemptors.unit, self.reachable.problem, self.round_state):
             yield self.candidates(part, self.rules)
 
     def candidates(self, part: Problem, rules: Rules) -> OfferedChoice:
-        """Returns the candidates on a part of the nodes. rules: the scenario's rules, with all or some of their
-        units."""
+        """Returns the candidates on a part of the nodes. rules: the scenario's rules, each with all
+        units that it allows or a part of them."""
         return candidates(self.preemptors, part, rules=rules, rule_inputs=self.rule_inputs, open_to=self.reachable)
 
     def cheapest_node(self) -> Rules | None:

@@ -66,8 +66,8 @@ def preemptor_sets(unit: Unit, problem: Problem, round_state: RoundState) -> Ite
 
 
 def _conflict_on_claim(unit: Unit, ranks: Sequence[int], round_state: RoundState) -> bool:
-    """Returns True if some members can never run together, because they use the same claim and only one pod may use
-    it."""
+    """Returns True if the given members can never run together, because they use the same claim and only one pod may
+    use it."""
     pods = [unit.members[rank] for rank in ranks]
     gang = next((pod.gang for pod in pods if pod.gang is not None and round_state.concerned(pod)), None)
     return gang is not None and round_state.member_constraints(gang).are_exclusive([pod.shape for pod in pods])

@@ -58,7 +58,7 @@ def place_again(unit: Unit, round_state: RoundState) -> Regathered | None:
 
 
 def place_beside(unit: Unit, moved: Sequence[PodInfo], round_state: RoundState) -> Regathered | None:
-    """Returns the new nodes of some bound members of a unit; None if not all of them fit.
+    """Returns the new nodes of the given bound members of a unit; None if not all of them fit.
 
     The other members stay. Expects a draft from which the moved members are evicted. On success, their new placements
     stay on the draft. Spare nodes may be used.

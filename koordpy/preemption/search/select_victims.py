@@ -4,8 +4,8 @@
 Three methods are tried in this order:
 
 1. Counting (`counted_victims.py`), if it applies.
-2. CP-SAT. If the dry run rejects a set, its reason becomes a constraint of the model: a no-good cut, or the need to
-   evict one more of some units. Then the model is solved again.
+2. CP-SAT. If the dry run rejects a set, its reason becomes a constraint of the model: a no-good cut, or a
+   list of units of which one more must be evicted (`Need`). Then the model is solved again.
 3. If CP-SAT proves nothing in time: the cheaper of its best set and a greedy set, each after a reprieve. A reprieve
    spares units, starting with the most important unit, as long as the members still fit.
 """
@@ -89,7 +89,8 @@ class VictimSelection:
     # --- trials -------------------------------------------------------------------------------------------------------
 
     def works(self, taken: Sequence[int], layout: Layout | None = None, *, share: float = 1.0) -> bool:
-        """Returns True if the members fit once the units of some options are evicted. Then `result` is the dry run.
+        """Returns True if the members fit once the units of the given options are evicted. Then `result` is the dry
+        run.
 
         layout: the solver's placement, which is tried first; None for no such placement. share: time limit of the dry
         run, as a fraction of the time limit of an ordinary placement.
@@ -143,7 +144,7 @@ class VictimSelection:
         return tuple(u for u, one in units if u in seen or any(at == node for at, _ in one.frees))
 
     def _fits(self, taken: Sequence[int], *, share: float = 1.0) -> bool:
-        """Returns True if the members fit with some options evicted. share: as for `works`."""
+        """Returns True if the members fit with the given options evicted. share: as for `works`."""
         return self.trial.fits(self.found.of(taken), share)
 
     # --- the choice ---------------------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ class VictimSelection:
         tries = 0
 
         def enough(taken: tuple[int, ...]) -> bool:
-            """Returns True if some options are enough: first by sums, then by a dry run; False once no tries are
+            """Returns True if the given options are enough: first by sums, then by a dry run; False once no tries are
             left."""
             nonlocal tries
             if not sums_allow(self.choices, (self.choices.options[o].unit for o in taken)):

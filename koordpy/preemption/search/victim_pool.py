@@ -69,7 +69,8 @@ class Pool:
         self._add_units(self.draft.snapshot.pods.values())
 
     def _add_units(self, pods: Iterable[PodInfo]) -> None:
-        """Adds the victim units of some bound pods and of their GangGroups. Drops the cached arrays over all units."""
+        """Adds the victim units of the given bound pods and of their GangGroups. Drops the cached arrays over all
+        units."""
         units, gang_limits = find_candidates(self.groups, pods, gone=self.draft.evicted, below=self.useless_from)
         for unit in units:
             self.position[id(unit)] = len(self.units)

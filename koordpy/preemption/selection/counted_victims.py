@@ -220,7 +220,7 @@ class _Search:
         number = max(0, min(self.number, *(have // amount for have, amount in zip(whole, self.request, strict=True))))
 
         def lacking(pods: int) -> list[int]:
-            """Returns the amount of each requested resource that must be freed for some pods."""
+            """Returns the amount of each requested resource that must be freed for the given pods."""
             return [pods * asked - have if pods else 0 for have, asked in zip(free, self.request, strict=True)]
 
         return NodeCovers(items, lacking(number)).rising([lacking(pods) for pods in range(number + 1)])

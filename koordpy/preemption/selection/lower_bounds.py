@@ -46,7 +46,7 @@ class Lack:
 
 
 def freed_by(choices: Choices, units: Iterable[int]) -> Ints:
-    """Returns [nodes, columns]: the free amounts once some units are evicted.
+    """Returns [nodes, columns]: the free amounts once the given units are evicted.
 
     A pod that is in two of the units is counted twice, so the amounts are upper bounds.
     """
@@ -59,7 +59,7 @@ def freed_by(choices: Choices, units: Iterable[int]) -> Ints:
 
 
 def sums_allow(choices: Choices, units: Iterable[int]) -> bool:
-    """Returns True if, with some units evicted, one region has enough slots and resources for all pending members.
+    """Returns True if, with the given units evicted, one region has enough slots and resources for all pending members.
 
     Regions are the domains of the hard layer; without a hard layer, the cluster. False is a proof that no placement
     exists. True proves nothing: slots are counted for each shape alone, and resources are added up over nodes.
@@ -188,9 +188,9 @@ def _in_region(
 ) -> Lack | None:
     """Returns what is lacking in one region; None if the sums allow all pending members there.
 
-    room: the problem with all victims evicted. nodes: the nodes of the region. allowed: [nodes] above 0 where a shape
-    may be placed. Resources are tried in order of their names, then slots in order of shapes. Column 0 counts pods, so
-    the test of slots covers it.
+    room: the problem with all victims evicted. nodes: the nodes of the region. allowed: [nodes] above 0 if some shape
+    may be placed on the node. Resources are tried in order of their names, then slots in order of shapes. Column 0
+    counts pods, so the test of slots covers it.
     """
     inside = allowed[nodes] > 0
     for column, need in sorted(

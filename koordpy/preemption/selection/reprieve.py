@@ -13,7 +13,7 @@ from koordpy.preemption.selection.victim_choice import Choices, Crossing, Limit,
 T = TypeVar("T")
 
 Enough = Callable[[tuple[int, ...]], bool]
-"""Returns True if the preemptor can be placed once the units of some options are evicted."""
+"""Returns True if the preemptor can be placed once the units of the given options are evicted."""
 
 
 def still_needed(every: Sequence[T], may_stay: Callable[[Sequence[T], Sequence[T]], bool]) -> list[T]:

@@ -264,8 +264,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A constraint that the dry run found: at least one of some units must be evicted before a node takes a load. load:
-    None if the constraint applies to every placement."""
+    """A constraint that the dry run found: at least one of `units` must be evicted before a node takes a load.
+
+    load: None if the constraint applies to every placement.
+    """
 
     units: tuple[int, ...]
     load: Load | None = None

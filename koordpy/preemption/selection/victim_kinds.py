@@ -16,7 +16,8 @@ from koordpy.preemption.selection.victim_choice import (
 
 
 def kinds_of(choices: Choices, of_unit: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Returns the options of some units by kind: first option -> all options of the kind, the least important first.
+    """Returns the options of the given units by kind: first option -> all options of the kind, the least important
+    first.
 
     of_unit: unit -> its options. A unit in `told_apart` and a unit with several options are not grouped: each of their
     options is a kind by itself.

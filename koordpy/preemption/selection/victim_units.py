@@ -160,7 +160,7 @@ class GangLimit:
 def find_candidates(
     groups: Groups, pods: Iterable[PodInfo], *, gone: Collection[str], below: int | None
 ) -> tuple[list[VictimUnit], list[GangLimit]]:
-    """Returns the victim units of some bound pods, before any rule is applied, and the limits between units of one
+    """Returns the victim units of the given bound pods, before any rule is applied, and the limits between units of one
     gang.
 
     gone: keys of evicted pods. below: plain pods of this priority or higher are left out; None for no such limit.

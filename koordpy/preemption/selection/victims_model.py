@@ -163,8 +163,8 @@ class VictimsModel(CountModel):
                 self.model.add_bool_or(holds).only_enforce_if(self.more(o, 0))
 
     def _any(self, options: list[int]) -> cp_model.IntVar:
-        """Returns a 0/1 variable that must be 1 if any unit of some kinds is chosen. Otherwise the solver may choose 0
-        or 1; 1 can only add constraints, so it is never an advantage."""
+        """Returns a 0/1 variable that must be 1 if any unit of the given kinds is chosen. Otherwise the solver may
+        choose 0 or 1; 1 can only add constraints, so it is never an advantage."""
         if len(options) == 1:
             return self.more(options[0], 0)
         out = self.model.new_bool_var("")
@@ -256,8 +256,8 @@ class VictimsModel(CountModel):
         self.model.add_exactly_one(full)
 
     def _leaving(self, label: Iterable[tuple[int, int, int]]) -> dict[int, list[Term]]:
-        """Returns domain -> terms of the pods that the chosen units subtract from its count. label: an entry of
-        `Tie.leaving`."""
+        """Returns domain -> terms that count how many pods of the domain leave with the chosen units. label: an entry
+        of `Tie.leaving`."""
         out: dict[int, list[Term]] = {}
         for domain, unit, pods in label:
             out.setdefault(domain, []).extend(self.unit(unit, pods))
@@ -297,7 +297,7 @@ class VictimsModel(CountModel):
                 self.model.add_bool_or([*changed, unused])
 
     def need(self, need: Need) -> None:
-        """Adds: at least one of some units is evicted, or the node does not take the load."""
+        """Adds: at least one of the given units is evicted, or the node does not take the load."""
         # the units of a kind are chosen in order, so one of `units` is chosen if the number chosen goes beyond the
         # first of them
         gone = [
@@ -318,7 +318,7 @@ class VictimsModel(CountModel):
         self.model.add_bool_or([*less, *gone])
 
     def _kinds_of(self, units: Iterable[int]) -> list[tuple[int, list[int]]]:
-        """Returns (first option, units) of each kind that contains one of some units, the least important unit
+        """Returns (first option, units) of each kind that contains one of the given units, the least important unit
         first."""
         some = set(units)
         members = ((o, [self.choices.options[one].unit for one in kind]) for o, kind in self.kinds.items())

@@ -20,7 +20,7 @@ from koordpy.workloads.workload_manifest import Head, Source
 from koordpy.workloads.workload_model import Workload
 
 Reader = Callable[[Source, Head], Workload]
-"""Function (manifest, identity of the object) -> workload."""
+"""Function from (manifest, identity of the object) to a workload."""
 
 
 class Child(NamedTuple):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Helpers to plan an Ascend unit member by member.
 
-They return the unit's legal jobs, the unit as if some pods were bound, the usable nodes of a job, and the members
+They return the unit's legal jobs, the unit as if the given pods were bound, the usable nodes of a job, and the members
 already placed. Later members must see earlier ones as bound, for example if victims are evicted for members beyond the
 core. Only nodes are set here; `bind_placed` adds annotations. O(members), `usable_nodes` O(shapes x nodes).
 """
@@ -29,7 +29,7 @@ def legal_jobs(unit: Unit, round_state: RoundState) -> dict[GangRef | None, Asce
 
 
 def with_placed(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> Unit:
-    """Returns the unit as if some pods were bound where a plan places them; a unit of a plain pod is returned
+    """Returns the unit as if the given pods were bound where a plan places them; a unit of a plain pod is returned
     unchanged.
 
     nodes: pod key -> node position.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How members of a gang limit each other by resource claims that have no allocation yet.
 
-A plan states the number of pods of each shape on a node. So the limits are columns: a capacity on each node, of which a
-pod of some shapes takes an amount. Columns are exact if two conditions hold. Each member requests numbers of devices of
-single nodes. Of any two sets of matching devices, one contains the other, or they are disjoint. Then devices exist if
-and only if, for each set, the demand of the sets inside it is at most its free devices (Hall's condition for nested
+A plan states the number of pods of each shape on a node. So the limits are columns: a capacity on each node. Pods of
+certain shapes take an amount of it. Columns are exact if two conditions hold. Each member requests numbers of devices
+of single nodes. Of any two sets of matching devices, one contains the other, or they are disjoint. Then devices exist
+if and only if, for each set, the demand of the sets inside it is at most its free devices (Hall's condition for nested
 sets). For other claims, the filter searches the devices of all pods of a node (`DynamicResources.fits_after`).
 
 A claim that several members name is allocated once. Its members share a node, unless the same nodes reach every device

@@ -42,7 +42,7 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(eq=False)
 class _NodeAnswers:
-    """The answers of all nodes for some claims, on one draft."""
+    """The answers of all nodes for the given claims, on one draft."""
 
     which: NDArray[np.int32]
     """[nodes] 0 if the node has devices for all claims, else 1 + index in `refusals`."""
@@ -111,7 +111,7 @@ class DynamicResources(DraftClaims, Rule):
         return Verdict(which, tuple(refusals)) if refusals else Verdict(which)
 
     def _inside(self) -> Mask:
-        """Returns [nodes] True where every allocated claim of the pod may be used."""
+        """Returns [nodes] True for nodes on which every allocated claim of the pod may be used."""
         inside = np.ones(len(self._nodes), dtype=bool)
         for key in self.keys:
             planned = self._ledger.taken.get(key)
@@ -128,7 +128,7 @@ class DynamicResources(DraftClaims, Rule):
         return inside
 
     def _beside_nominated(self) -> Mask:
-        """Returns [nodes] True where the claims that the pod shares with nominated pods are to be allocated.
+        """Returns [nodes] True for nodes that can use the devices reserved for claims shared with nominated pods.
 
         A claim is allocated once, so that an allocation elsewhere would keep a nominated pod from its node.
         """

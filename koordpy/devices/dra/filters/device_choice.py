@@ -144,7 +144,7 @@ class BestChoice:
 
 
 def _mask(search: DeviceSearch, results: Sequence[tuple[Any, int]]) -> int:
-    """Returns the mask of the devices of some results that are taken whole, because only these have links."""
+    """Returns the mask of the devices of the given results that are taken whole, because only these have links."""
     return sum(1 << at for at in {at for one, at in results if not one.admin and not search.devices[at].multi})
 
 

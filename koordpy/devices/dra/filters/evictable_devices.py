@@ -28,7 +28,7 @@ def lasting_usage(objects: DeviceObjects, snapshot: Snapshot) -> DeviceUsage | N
 
 
 def leaving_claims(snapshot: Snapshot, ledger: ClaimLedger) -> list[str]:
-    """Returns the allocated claims of which every consumer is a pod that is terminating or gone.
+    """Returns the allocated claims with only terminating or deleted pods as consumers.
 
     Their devices come free, at the latest when koordpy releases the claim of a pod that is gone (dra.md 10).
     """

@@ -14,7 +14,7 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class JointChoice:
-    """The claims of some pods on one node, and their devices."""
+    """The claims of the given pods on one node, and their devices."""
 
     def __init__(
         self, pods: Sequence[DraftClaims], node: int, draft: Draft, *, shared: Collection[str] | None = None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The minimum bandwidth among the devices of a pod's claims (annotation `min-bandwidth`). Source: dra.md 6.
 
-It applies to all pairs of devices of one driver, and the node's Device must know these devices. A driver of which the
-Device knows no device is left out in two cases: the Device knows devices of another driver of the pod, or the pod also
+It applies to all pairs of devices of one driver, and the node's Device must know these devices. A driver without
+a device in the Device is left out in two cases: the Device knows devices of another driver of the pod, or the pod also
 has allocatable GPUs (network cards beside GPUs). In all other cases the node cannot guarantee the bandwidth.
 """
 

@@ -195,7 +195,7 @@ class _SetChoice:
     def _keep_lists(self, arrays: Sequence[Sequence[Numbers]]) -> None:
         """Keeps the divisions with the best sorted list of values, the smallest first.
 
-        arrays: for each kind some arrays [all masks]; each pod of the kind has one value of each.
+        arrays: for each kind a list of arrays [all masks]; each pod of the kind has one value from each array.
         """
         if self._shares is None:
             self._keep_rows([one[self._us] for one in arrays[0]])

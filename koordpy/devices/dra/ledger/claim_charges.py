@@ -33,7 +33,7 @@ class ClaimCount(Protocol):
     def totals(
         self, offers: DeviceOffers, nodes: Collection[ReachingNode], served: Mapping[str, Collection[str]]
     ) -> Amounts:
-        """Returns resource -> amount of the devices that some nodes reach.
+        """Returns resource -> amount of the devices that the given nodes reach.
 
         served: resource -> names of nodes that serve it by a device plugin, so that their devices do not count.
         """

@@ -37,7 +37,7 @@ class ClaimLedger(DeviceLedger):
         self.nodes: dict[str, int] = {}
         """Claim that the Draft has allocated -> node position of its first pod."""
         self.freed: dict[str, None] = {}
-        """Claims of which evictions of the Draft have freed the devices."""
+        """Claims with devices that evictions of the draft have freed."""
         self.users: dict[str, set[str]] = {}
         """Claim that several pods of the Draft share -> uids of these pods."""
         self.apart: dict[bytes, int] = {}

@@ -49,7 +49,7 @@ class Judge:
         self._known = lru_cache(JUDGEMENTS_KEPT)(self._judge)
 
     def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> LinkClasses | None:
-        """Returns the link classes of the best choice for some pods; None if they cannot all be served.
+        """Returns the link classes of the best choice for the given pods; None if they cannot all be served.
 
         free: mask of GPUs that may be allocated. held: mask of GPUs that bound members of the pods' group use.
         """

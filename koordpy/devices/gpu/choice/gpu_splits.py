@@ -45,7 +45,7 @@ class Divider:
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def shares(self, us: Masks, kinds: Kinds) -> Partitioner:
-        """Returns the ways to divide each of some sets (`us`) among pods."""
+        """Returns the ways to divide each of the given sets (`us`) among pods."""
         return Partitioner(self.tables.size, us, [want.count for want, _ in kinds], [number for _, number in kinds])
 
     def able(self, shares: Partitioner, kinds: Kinds) -> None:
@@ -149,7 +149,8 @@ class _Containers:
         self._known: dict[int, tuple[Masks, NDArray[np.int64]]] = {}
 
     def of(self, kind: int, own: Masks) -> NDArray[np.int64]:
-        """Returns [sets, classes + 1] criteria of pods of a kind on some sets, as in `Divider.container_criteria`."""
+        """Returns [sets, classes + 1] criteria of pods of a kind on the given sets, as in
+        `Divider.container_criteria`."""
         known = self._known.get(kind)
         if known is None:
             known = self._known[kind] = own, self._criteria(self._kinds[kind][0], own)
