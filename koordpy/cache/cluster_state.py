@@ -70,7 +70,7 @@ class ClusterState(PodBook):
             book.live = live
         self.nodes = NodeBook(repair)
         self._charged: tuple[str, ...] = ()
-        """Keys of the pods with resource claims of which quotas count the devices."""
+        """Keys of the pods with resource claims for devices that quotas count."""
         self.lost_pods = LostPods()
         """Members of gangs on lost nodes, as of the last snapshot or the last update by a caller."""
         self.broken_since: dict[GangRef, float] = {}

@@ -305,7 +305,7 @@ class GangBook:
         return dict.fromkeys(info.gang for info in self._default_members.get(key, {}).values() if info.gang is not None)
 
     def passed(self) -> frozenset[str]:
-        """Returns the upstream PodGroups of which all pods are in other gangs (`namespace/name`)."""
+        """Returns the upstream PodGroups with all pods in other gangs (`namespace/name`)."""
         return frozenset(
             key for key in self._default_members if GangRef.from_key(key, GangSource.UPSTREAM) not in self._members
         )

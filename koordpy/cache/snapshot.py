@@ -127,7 +127,7 @@ class Snapshot:
     made_groups: Mapping[GangRef, tuple[UpstreamPodGroup, ...]]
     """Gang -> PodGroups of scheduling.k8s.io that controllers created by default for its pods."""
     passed_groups: frozenset[str]
-    """`namespace/name` of upstream PodGroups of which all pods are in other gangs; they are not gangs themselves."""
+    """`namespace/name` of upstream PodGroups with all pods in other gangs; they are not gangs themselves."""
     quotas: Quotas
     """ElasticQuotas and users, and their used amounts."""
     classes: Mapping[PodClass, Mapping[tuple[str, bool], int]]
@@ -216,7 +216,7 @@ class Snapshot:
 
     @cached_property
     def offered_resources(self) -> tuple[str, ...]:
-        """Resources of which at least one node has an allocatable amount above 0."""
+        """Resources with an allocatable amount above 0 on at least one node."""
         return tuple(name for name, column in self.columns.items() if self.allocatable[:, column].any())
 
     @property

@@ -27,7 +27,7 @@ from koordpy.workloads.workload_model import Role, StepCondition, Workload
 from koordpy.workloads.workload_runs import WorkloadPod
 
 _STEPPED = frozenset((TRAIN_JOB[1], "MPIJob"))
-"""Kinds of which the operator creates one PodGroup for all pods of a workload, but creates some of these pods only
+"""Kinds with an operator that creates one PodGroup for all pods of a workload, but creates some of these pods only
 after others have started."""
 
 

@@ -145,7 +145,7 @@ def _named(pattern: str, noun: str, most: int = 63) -> Look:
 
 
 def _pairs(*, values: bool) -> Look:
-    """Returns a check for labels or annotations. values: True for labels, of which the values are checked, too."""
+    """Returns a check for labels or annotations. values: True for labels, because their values are checked, too."""
     key_of, value_of = _named(LABEL_KEY, "name of a label", 317), _named(LABEL_VALUE, "value of a label")
     if not values:
         key_of = _named(LABEL_KEY, "name of an annotation", 317)
@@ -301,7 +301,7 @@ are valid because dumps of clusters with Koordinator have them.
 CLOSED = (
     UpstreamPodGroupSpec, UpstreamPolicy, UpstreamGang, UpstreamConstraints, UpstreamTopologyConstraint,
 )  # fmt: skip
-"""Structs of other projects of which all fields are declared: every other field gets a warning, whatever its name."""
+"""Structs of other projects that declare all fields: every other field gets a warning, whatever its name."""
 OPEN = (DeviceAttribute,)
 """Structs in which unknown fields get no warning, because Kubernetes has more fields than are declared, with similar
 names."""

@@ -117,7 +117,7 @@ class JobPlacement:
     def add_demands(self, unit: Unit, problem: Problem, round_state: RoundState) -> Problem:
         """Returns the problem with further resources, if the rules require more of nodes than the pods' requests.
 
-        An example is a resource "server" of which each node has one, so that each pod gets a separate node.
+        An example is a resource "server" with capacity 1 on each node, so that each pod gets a separate node.
         """
         return problem
 

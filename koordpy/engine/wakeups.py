@@ -181,7 +181,7 @@ def helpful(plugins: Collection[str], *, gang: bool, guarantees: bool = False) -
 
 
 def of_kept(wake: Wake) -> Callable[[Any, Any], Wake]:
-    """Returns a rule for a kind of object of which only labels and spec matter.
+    """Returns a rule for a kind of object if only labels and spec matter.
 
     The rule is a function of the object before and after a change (None if it did not exist, or was deleted). It
     returns `wake` if labels or spec changed, else NOTHING. All functions `of_...` below have these two arguments.

@@ -76,7 +76,7 @@ class Entitlements(ABC):
         return self.share(tenant, resource)
 
     def resources(self, tenant: Tenant) -> list[str]:
-        """Returns the resources of which a tenant has a share, sorted by name; for messages."""
+        """Returns the resources that a tenant has a share of, sorted by name; for messages."""
         return []
 
 
@@ -172,7 +172,7 @@ class _Queues(Entitlements):
         return counts(self.snapshot.quotas, tenant, resource)
 
     def resources(self, tenant: Tenant) -> list[str]:
-        """Returns the resources of which the queue has a share, sorted by name."""
+        """Returns the resources that the queue has a share of, sorted by name."""
         return sorted(self.shares.whole.get(tenant, {}))
 
     def use(self, use: QuotaUse, tenant: Tenant, resource: str) -> int:

@@ -94,7 +94,7 @@ class Rule(ABC):
         return None
 
     def capacity(self) -> Ints | None:
-        """Returns the rule's limit as a resource of the placement problem: [nodes] capacity, of which each pod uses 1.
+        """Returns the rule's limit as a resource of the placement problem: [nodes] capacity; each pod uses 1.
 
         None if the rule does not limit the number, or if the problem already contains the rule (`is_in_problem`).
         """

@@ -68,7 +68,7 @@ def _regions(problem: Problem) -> Iterator[Problem]:
 
 
 def _within(problem: Problem) -> bool | None:
-    """Returns True, False or None (not decided) for a problem without goals: whether it is feasible.
+    """Returns whether a problem without goals is feasible; None if that is not decided here.
 
     Tries all pending members, then the core of lowest ranks (or one pod of each shape, if no gang needs any). If these
     do not fit, but other members might, the general search decides.

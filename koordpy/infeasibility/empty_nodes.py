@@ -47,7 +47,7 @@ class EmptyNodes:
         """Cache of `_nodes_for`, by shape."""
 
     def _lacking(self, pod: PodInfo) -> list[tuple[str, int, int]]:
-        """Returns the resources of which no matching node has enough.
+        """Returns the resources that no matching node has enough of.
 
         Each as (resource, largest amount on any matching node, request).
         """

@@ -34,7 +34,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _FINE = tuple(0.001 * 2**i for i in range(15))
 FIRST_CONFLICTS = ("bound_elsewhere", "overtaken_pod", "overtaken_node", "overtaken_room", "overtaken_victim")
-"""Kinds of conflicts of which the series exist from the start with 0; series of other kinds begin with a conflict."""
+"""Kinds of conflicts with series that exist from the start with 0; series of other kinds begin with a conflict."""
 LOSSES = ("queue_full", "too_many", "failed")
 """Reasons for which an Event is not sent."""
 LONGEST_NAMED = 10

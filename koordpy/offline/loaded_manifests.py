@@ -93,7 +93,7 @@ class Loaded:
     faulty: dict[str, set[str]] = field(default_factory=dict)
     """Kind -> names of objects that are left out because of faults."""
     lenient: str = ""
-    """Path of which faulty objects are left out with a warning, as by the live scheduler; empty for none."""
+    """Path from which faulty objects are left out with a warning, as by the live scheduler; empty for none."""
     _named: dict[tuple[str, str, str], DocumentPlace] = field(default_factory=dict)
 
     def fault(self, where: object, fault: Fault | str, order: int | None = None) -> None:

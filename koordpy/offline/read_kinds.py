@@ -38,7 +38,7 @@ from koordpy.workloads.kinds.kind_registry import KINDS
 
 
 class NamedObject(KubernetesObject, frozen=True):
-    """An object of a known kind of which koordpy reads only the metadata."""
+    """An object of a known kind; koordpy reads only its metadata."""
 
 
 @dataclass(frozen=True, slots=True)

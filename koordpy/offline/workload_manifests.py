@@ -148,7 +148,7 @@ class Read:
             self._add(given.source, Top(top, workload, note))
 
     def _read_parent(self, given: WorkloadManifest) -> None:
-        """Reads a workload of which a child object creates the pods.
+        """Reads a workload if the controller of a child object creates its pods.
 
         A child that is in the input is used; otherwise a child is generated.
         """

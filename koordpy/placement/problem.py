@@ -103,7 +103,7 @@ class DeviceCosts:
     width: int
     """Length of every vector."""
     active: tuple[int, ...] = (0,)
-    """Shapes of which the number of pods changes the vector. Of each other shape, only its presence on the node
+    """Shapes that change the vector by their number of pods. Of each other shape, only its presence on the node
     matters."""
     always: bool = False
     """True if `cost` is never None for pods that fit the free capacity, so that it forbids no placement."""

@@ -28,7 +28,7 @@ class NodePorts(Rule):
     """Refuses nodes on which a pod uses a host port that conflicts with a host port of this pod.
 
     Conflicts between members of a unit are part of its placement problem (`is_in_problem`): a host port is a resource
-    there, of which a node has one (`gangs/member_constraints.py`).
+    there, with capacity 1 on each node (`gangs/member_constraints.py`).
     """
 
     plugin = TAKEN.plugin

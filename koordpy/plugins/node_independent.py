@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds causes because of which no new node would take a pod, whatever its size, labels and taints are (repair.md 1.3).
+"""Finds reasons why no new node would take a pod, whatever the node's size, labels and taints are (repair.md 1.3).
 
 `find_cause` checks the pod's node names, node affinity, volumes and pod affinity. A cause is reported only if it is
 certain that no new node would help. The cost is O(matching pods) per required affinity term.

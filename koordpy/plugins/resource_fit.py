@@ -22,7 +22,7 @@ def check_fit(
 ) -> Verdict:
     """Returns the verdict of NodeResourcesFit for each node.
 
-    Each resource of which a node has too little is a separate reason. The code is UnschedulableAndUnresolvable if a
+    Each resource that a node has too little of is a separate reason. The code is UnschedulableAndUnresolvable if a
     request exceeds the node's whole allocatable amount. As in kube-scheduler, this does not apply to the number of
     pods: its code is Unschedulable even on a node that takes no pods at all.
 

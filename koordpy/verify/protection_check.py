@@ -15,7 +15,7 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.verify.eviction_check import MOVE, PRIORITY, QUOTA, SHARE, EvictedUnit
 
 _KINDS = ("accelerators", "cpu", "pods")
-"""Measures of harm. The first measure of which the placed pods request something is used."""
+"""Measures of harm. The first measure that the placed pods request is used."""
 
 
 def check_harm(placed: Sequence[PodInfo], taken: Sequence[EvictedUnit], config: KoordpyConfiguration) -> list[str]:

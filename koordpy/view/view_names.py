@@ -7,7 +7,7 @@ GROUP, VERSION = "view.koordpy.io", "v1alpha1"
 RESOURCES = {"explanations": "Explanation", "queues": "Queue", "slots": "Slots", "pages": "Page"}
 """Resource -> kind. All are namespaced, and only `get` is served."""
 WITH_NAMES = frozenset(("explanations",))
-"""Resources of which each object has a name; any other resource has one object with the name `current`."""
+"""Resources with named objects; any other resource has one object with the name `current`."""
 ANY_KIND = "any"
 """First part of the name of an Explanation if the kind is not stated."""
 

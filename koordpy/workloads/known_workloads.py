@@ -40,7 +40,7 @@ class Lineage(Struct, frozen=True):
 
     @property
     def maker(self) -> Workload:
-        """The workload of which the controller creates the pod."""
+        """The workload for which a controller creates the pod."""
         return self.workload if self.own is None else self.own
 
     @property

@@ -36,8 +36,8 @@ Matches = Callable[[LabelSelector | None, Mapping[str, str]], bool]
 
 @dataclass(frozen=True, slots=True)
 class SubGroupPolicy:
-    """Pods that a selector matches, divided into subgroups by the values of their labels (`keys`). The pods of
-    each subgroup share one domain."""
+    """Pods that a selector matches, divided into subgroups by the values of their labels (`keys`). The pods of each
+    subgroup share one domain."""
 
     selector: LabelSelector | None
     """None if the policy has no labelSelector."""

@@ -53,7 +53,7 @@ class WorkloadGang:
     title: Head | None = None
     """The topmost object of a kind from which gangs may be derived; None if there is none."""
     maker: str = ""
-    """Kind and name of the object of which the controller creates the pods, such as `Job train`."""
+    """Kind and name of the object for which a controller creates the pods, such as `Job train`."""
     role: str = ""
     run: tuple[str, ...] = ()
     is_planned_alone: bool = False
@@ -91,8 +91,8 @@ class WorkloadGang:
     effect."""
     domains: tuple[SharedDomain, ...] = ()
     hard_keys: tuple[str, ...] = ()
-    """Keys of node labels of which all pods share one value, from spec.scheduling of the Job. Only for pods that name
-    no PodGroup."""
+    """Keys of node labels with one value for the nodes of all pods, from spec.scheduling of the Job. Only for pods that
+    name no PodGroup."""
     one_victim: bool = False
     """True if spec.scheduling of the Job requires that all pods are evicted together. Only for pods that name no
     PodGroup."""
@@ -141,7 +141,7 @@ class Derivation:
     def __init__(
         self, run: WorkloadRun, config: Gangs, schedulers: Container[str], naming_roles: Container[str]
     ) -> None:
-        """schedulers: names of this scheduler. naming_roles: roles of which the pods name a gang themselves."""
+        """schedulers: names of this scheduler. naming_roles: roles with pods that name a gang themselves."""
         self.run, self.top, self._seen = run, run.lineage.top, self._pod_properties(run, naming_roles)
         self._workload, head = run.workload, run.workload.head
         every = run.roles  # all roles of the run

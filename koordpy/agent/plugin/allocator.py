@@ -152,8 +152,8 @@ class Allocator:
         return bool(self.unavailable or self.unwritten or (self._since and self.ledger.awaited()))
 
     async def reconcile(self) -> list[ReservedGpus]:
-        """Updates the ledger from the kubelet's list. Returns the pods with an exchange of GPUs that their
-        annotations do not show yet.
+        """Updates the ledger from the kubelet's list. Returns the pods with an exchange of GPUs that their annotations
+        do not show yet.
 
         Raises grpc.RpcError.
         """

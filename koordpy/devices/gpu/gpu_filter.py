@@ -105,7 +105,7 @@ class GPUDevices(Rule):
         """Implements `Rule.copies_with_nominated`: returns (copies that fit next to nominated pods, refusal of further
         copies).
 
-        Nominated pods will use healthy GPUs, of which a node may have fewer than it states. None if they use no GPUs,
+        Nominated pods will use healthy GPUs; a node may have fewer of these than it states. None if they use no GPUs,
         or if the node has no Device. held: resource -> amount that they request.
         """
         cards, devices = self._gpus.cards(held), self._gpus.devices(node, self._pod)

@@ -51,7 +51,7 @@ class LinkBoard:
     numas: tuple[int | None, ...]
     """[devices] number of the NUMA node; None for an unknown one."""
     stated: tuple[StatedLinks, ...]
-    """Drivers of which the node's Device states links."""
+    """Drivers with links in the node's Device."""
 
     @cached_property
     def _hash(self) -> int:

@@ -184,8 +184,8 @@ def widths(amounts: tuple[tuple[str, int], ...], zones: Zones) -> tuple[tuple[st
 
 
 def _fewest_zones(amount: int, sizes: Sequence[int], count: int) -> int:
-    """Returns the fewest zones of which the sizes add up to an amount; the number of all zones if they are too
-    small."""
+    """Returns the smallest number of zones with a total size of at least an amount; the number of all zones if
+    they are too small."""
     total = 0
     for number, size in enumerate(sorted(sizes, reverse=True), 1):
         total += size

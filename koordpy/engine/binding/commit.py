@@ -191,7 +191,7 @@ class Committer:
             self._line_up(commit)
 
     def _withdraw(self, commit: UnitCommit, *, errors: int, after: Callable[[], None] = lambda: None) -> None:
-        """Stops assuming the pods of a unit of which no Binding was sent yet. Arguments as in `_give_back`."""
+        """Stops assuming a unit's pods for which no Binding was sent yet. Arguments as in `_give_back`."""
         commit.withdrawn = True
         for job in commit.jobs:
             self._metrics.attempts.labels("error", job.queued.profile).inc()

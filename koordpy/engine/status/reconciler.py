@@ -7,7 +7,7 @@ causes one write, and a lost write is repeated. Until the watch shows the last w
 as the current status, and the object stays marked.
 
 `Reconciler` marks and processes objects. `StatusWriter` adds the comparison and the write. `WholeStatusWriter` writes
-custom resources of which this process owns the whole status.
+custom resources whole, because this process alone owns their status.
 """
 
 import abc

@@ -352,8 +352,8 @@ def _with_earlier_units(case: Case, node: NodeInfo) -> int:
 def _shown(pod: PodInfo, node: NodeInfo) -> str:
     """Returns the resource by which a text describes a new node, as in `2 more nodes with 8 nvidia.com/gpu`.
 
-    It is an extended resource that the pod requests, such as an accelerator. Without one, it is the resource of which
-    the pod requests the largest share of the node.
+    It is an extended resource that the pod requests, such as an accelerator. Without one, it is the resource with the
+    largest fraction of the node requested by the pod.
     """
     device = next((name for name in sorted(pod.requests) if name in keys.ACCELERATORS or "/" in name), "")
     if device:

@@ -95,8 +95,8 @@ class CountedTable:
                 self.components[at].append((number, one - none))
 
     def _whole(self, counts: Mapping[int, int], has_inert: int | None) -> tuple[int, ...]:
-        """Returns the number of pods for each shape of the problem. has_inert: a shape of which one pod is added; None
-        for none."""
+        """Returns the number of pods for each shape of the problem. has_inert: a shape that counts with one pod;
+        None for none."""
         out = [counts.get(shape, 0) for shape in range(self.shapes)]
         if has_inert is not None:
             out[has_inert] = 1

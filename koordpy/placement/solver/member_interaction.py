@@ -236,7 +236,7 @@ class Interacting:
     def _chosen(
         self, owners: Sequence[RequiredAffinity], places: int
     ) -> Iterator[tuple[list[cp_model.IntVar], frozenset[int]]]:
-        """Yields (0/1 variable per place, of which at most one is 1; the shapes that must be in the chosen place).
+        """Yields (0/1 variable per place, at most one of them 1; the shapes that must be in the chosen place).
 
         Usually there is one choice for all shapes. If the model may leave shapes out, each shape has a separate choice:
         two shapes that are linked only by a third may use separate places if the third is not placed. Two shapes that

@@ -143,8 +143,8 @@ class PreemptionScenario:
             yield self.candidates(part, self.rules)
 
     def candidates(self, part: Problem, rules: Rules) -> OfferedChoice:
-        """Returns the candidates on a part of the nodes. rules: the scenario's rules, each with all
-        units that it allows or a part of them."""
+        """Returns the candidates on a part of the nodes. rules: the scenario's rules, each with all units that it
+        allows or a part of them."""
         return candidates(self.preemptors, part, rules=rules, rule_inputs=self.rule_inputs, open_to=self.reachable)
 
     def cheapest_node(self) -> Rules | None:

@@ -4,8 +4,8 @@
 Three methods are tried in this order:
 
 1. Counting (`counted_victims.py`), if it applies.
-2. CP-SAT. If the dry run rejects a set, its reason becomes a constraint of the model: a no-good cut, or a
-   list of units of which one more must be evicted (`Need`). Then the model is solved again.
+2. CP-SAT. If the dry run rejects a set, its reason becomes a constraint of the model: a no-good cut, or a list of units
+   of which one more must be evicted (`Need`). Then the model is solved again.
 3. If CP-SAT proves nothing in time: the cheaper of its best set and a greedy set, each after a reprieve. A reprieve
    spares units, starting with the most important unit, as long as the members still fit.
 """

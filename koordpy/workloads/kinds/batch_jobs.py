@@ -94,7 +94,8 @@ def _scheduling(source: Source) -> tuple[str, int | None, tuple[str, ...], bool]
     """Returns (policy, minCount, node labels, True if all pods are evicted together) of spec.scheduling (workloads.md
     2).
 
-    policy: `gang`, `basic` or empty. minCount: None if not set. node labels: labels of which all pods share one value.
+    policy: `gang`, `basic` or empty. minCount: None if not set. node labels: labels with one value for the nodes of all
+    pods.
     """
     policy = source.at("schedulingPolicy")
     word = "gang" if policy.has("gang") else "basic" if policy.has("basic") else ""

@@ -30,7 +30,7 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def add_server_demands(unit: Unit, problem: Problem, round_state: RoundState) -> Problem:
-    """Returns the problem with one more resource for each job with rules: a server, of which every node has 1.
+    """Returns the problem with one more resource for each job with rules: "server", with capacity 1 on each node.
 
     A node with a bound pod of the job has 0. Each pending pod of the job requests 1, so that its pods are on separate
     nodes.

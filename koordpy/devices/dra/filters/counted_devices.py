@@ -32,7 +32,7 @@ class _Counted(NamedTuple):
 
     name: str
     capacity: str
-    """Capacity of which amounts count; empty if devices are counted."""
+    """Name of a capacity: its amounts are counted. Empty if devices are counted."""
 
 
 class DeviceCount:

@@ -172,7 +172,7 @@ class LinkOrder:
 
     @cached_property
     def _tables(self) -> list[_DriverTables]:
-        """Tables of the drivers of which the Device states links."""
+        """Tables of the drivers with links in the Device."""
         out = []
         for driver in dict.fromkeys(self.links.drivers) if self.links.has_matrix else ():
             at = tuple(i for i, one in enumerate(self.links.drivers) if one == driver)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The minimum bandwidth among the devices of a pod's claims (annotation `min-bandwidth`). Source: dra.md 6.
 
-It applies to all pairs of devices of one driver, and the node's Device must know these devices. A driver without
-a device in the Device is left out in two cases: the Device knows devices of another driver of the pod, or the pod also
-has allocatable GPUs (network cards beside GPUs). In all other cases the node cannot guarantee the bandwidth.
+It applies to all pairs of devices of one driver, and the node's Device must know these devices. A driver without a
+device in the Device object is left out in two cases: the Device knows devices of another driver of the pod, or the pod
+also has allocatable GPUs (network cards beside GPUs). In all other cases the node cannot guarantee the bandwidth.
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class Bandwidth:
     def __init__(self, links: NodeLinks, pods: Sequence[PodBandwidth]) -> None:
         self._links, self._pods = links, pods
         self._known = {links.drivers[i] for i, at in enumerate(links.at) if at is not None}
-        """Drivers of which the Device knows a device."""
+        """Drivers with at least one device in the Device object."""
 
     def is_linked(self, search: DeviceSearch, claim: int, at: int) -> bool:
         """Implements `PairRule.is_linked`, for drivers that the Device knows."""

@@ -228,7 +228,7 @@ class _Rules:
         if not self.flat:
             self._own_links()
             self._keep(lambda: self.tables.rings(self.us | self.member_gpus, only_best=True))
-            # rule 4, for sizes of which the remaining GPUs have enough
+            # rule 4, for sizes that the remaining GPUs are enough for
             for size in PACKED_SIZES:
                 if self.free.bit_count() - int(self.us[0]).bit_count() >= size:
                     self._keep(lambda size=size: self.tables.packed(size)[self.free & ~self.us])  # type: ignore[misc]
