@@ -790,9 +790,7 @@ FORMS: dict[str, Doing] = {
     rf"node [\w.-]+ had [^:]*, for example after {COMPLETED}{REPLACED}": _completed,
     rf"[^,]+ had room for \d+ more (?:members?|pods? like \S+), for example after {COMPLETED}{REPLACED}": _completed,
     rf"{COMPLETED}(?: on node [\w.-]+| and released what (?:it uses|they use) of quota [^\s,]+)?{REPLACED}": _completed,
-    r"node ([\w.-]+) took pods of this shape again \(it rejected \d+ pods?, so it gets none until [\w:-]+\)": (
-        _tried_again
-    ),
+    r"node ([\w.-]+) took pods of this shape again: it rejected \d+, until [\w:-]+": _tried_again,
     r"it waited until (\S+): by then enough running pods will have completed": _waits,
     rf"annotation {RUNTIME} were (\d+s), so that it ends by [\w:-]+": _declare_end,
     r"pod (\S+) were deleted \(it uses GPU \d+ of node \S+, which is unhealthy\)": _gone,

@@ -177,15 +177,13 @@ def test_a_layer_of_a_default_that_the_tree_lacks_is_skipped_with_one_warning(st
     world = scattered(group("g", 2), gang_pods("g", 2), group("h", 3), gang_pods("h", 2, prefix="q"))
     plan = world.plan(config=configured(rack, PREFER_BLOCK))
     assert gathered(plan)
-    assert plan.warnings == (
-        ("configuration", 'gangs.defaults.gather[0].layer: unknown layer "rackLayer" is not used'),
-    )
+    assert plan.warnings == (("configuration", 'gangs.defaults.gather[0].layer: unknown layer "rackLayer" is ignored'),)
 
 
 def test_the_place_of_a_skipped_layer_names_the_namespace() -> None:
     rack = GatherEntry(layer="rackLayer", strategy="MustGather")
     plan = scattered(group("g", 2), gang_pods("g", 2)).plan(config=configured(default=(PREFER_BLOCK, rack)))
-    text = 'gangs.namespaces.default.gather[1].layer: unknown layer "rackLayer" is not used'
+    text = 'gangs.namespaces.default.gather[1].layer: unknown layer "rackLayer" is ignored'
     assert plan.warnings == (("configuration", text),)
 
 

@@ -254,7 +254,8 @@ def test_a_list_of_gangs_that_cannot_be_read_says_why(text: str, why: str) -> No
 def test_a_label_that_nearly_names_a_pod_group_is_told_of_by_explain() -> None:
     world = World().add(node("n1:9"), group("train", 1), gang_pods("trian", 1))
     assert explain(world.snapshot(), None, "default/p-0").would_fit_if == (
-        "its label named train: PodGroup default/train exists",
+        "its PodGroup label named train (PodGroup default/train exists, default/trian does not)",
+        "PodGroup default/trian existed with minMember 1",
     )
 
 

@@ -10,7 +10,6 @@ from itertools import islice
 
 from msgspec import structs
 
-from koordpy.api.counted_nouns import count_noun
 from koordpy.api.natural_order import natural_key
 from koordpy.api.times import rfc3339
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo, Snapshot
@@ -74,8 +73,7 @@ def _reopened(case: Case) -> Iterator[ClusterChange]:
         if found is None:
             continue
         text = (
-            f"node {name} took pods of this shape again (it rejected {count_noun(found.rejections, 'pod')}, so it gets"
-            f" none until {rfc3339(found.until)})"
+            f"node {name} took pods of this shape again: it rejected {found.rejections}, until {rfc3339(found.until)}"
         )
         yield ClusterChange(text, Effort.OPEN_NODE, of_snapshot(_Reopened(name)), 1, "rejections")
 
