@@ -88,6 +88,42 @@ async def test_an_alignment_that_was_predicted_wrongly_is_counted_on_nodes_with_
 
 
 @in_virtual_time
+async def test_a_node_with_numa_data_gets_one_binding_at_a_time_in_the_order_of_the_plan() -> None:
+    """Its kubelet gives a pod what the pods before it left. Earlier Bindings take longer, so others could overtake."""
+    async with live([small("n1"), small("n2")]) as cluster, cluster.running() as scheduler:
+        one = ZoneResource(name="cpu", allocatable="8")
+        zones = [TopologyZone(name=f"node-{i}", type="Node", resources=[one]) for i in range(2)]
+        report = NodeResourceTopology(
+            metadata=ObjectMeta(name="n1"), topology_policies=["SingleNUMANodePodLevel"], zones=zones
+        )
+        scheduler.state.upsert(report)
+        in_flight: dict[str, set[str]] = {"n1": set(), "n2": set()}
+        most, begun, real = {"n1": 0, "n2": 0}, [], scheduler.binder.bind
+
+        async def slow(binding: Any, **options: Any) -> Any:
+            here = in_flight[binding.node]
+            here.add(binding.name)
+            begun.append(binding.name)
+            most[binding.node] = max(most[binding.node], len(here))
+            await asyncio.sleep(1.0 / len(begun))
+            outcome = await real(binding, **options)
+            here.remove(binding.name)
+            return outcome
+
+        scheduler.binder.bind = slow  # type: ignore[method-assign]
+        for name, node in (("g", "n1"), ("h", "n2")):
+            group, *pods = gang(name, 4, gpus=1)
+            for member in pods:
+                member["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+            begun.clear()
+            cluster.create(group, *pods)
+            await until(lambda name=name: cluster.bound(*(f"{name}-{i}" for i in range(4))))
+            assert begun == [f"{name}-{i}" for i in range(4)]
+        assert most["n1"] == 1
+        assert most["n2"] > 1
+
+
+@in_virtual_time
 async def test_pods_that_tenants_wrote_close_nothing() -> None:
     """A pod with the node and status of a rejection, but without the Binding of koordpy."""
     async with live([small("n1"), small("n2")]) as cluster, cluster.running() as scheduler:

@@ -2,10 +2,10 @@
 """Binds the placed pods of a plan while the next round is planned, as kube-scheduler's binding cycles.
 
 All pods of a unit are assumed in the cache at once. Their Bindings are added to one queue in the order of the plan;
-the members of a gang are in rank order. A fixed number of workers sends the Bindings. Each Binding is checked right
-before it is sent (`unit_commit.py`). If the watch does not show a Binding in time, the pod is read
-(`binding_confirmation.py`). After a definite failure the pod is no longer assumed. While the outcome is unknown, it
-stays assumed.
+the members of a gang are in rank order. A fixed number of workers sends the Bindings, to a node with NUMA data one at a
+time (`node_order.py`). Each Binding is checked right before it is sent (`unit_commit.py`). If the watch does not show a
+Binding in time, the pod is read (`binding_confirmation.py`). After a definite failure the pod is no longer assumed.
+While the outcome is unknown, it stays assumed.
 
 Before the first Binding of a gang all its pods are checked; if one check fails, no member is bound. After the first
 Binding a member that fails is planned again alone, next to the bound members (gang-network.md 2.7, 2.8). The Bindings
@@ -29,6 +29,7 @@ from koordpy.engine.binding.claim_needs import has_resource_claims
 from koordpy.engine.binding.claim_releases import DeviceReleaser
 from koordpy.engine.binding.claim_writes import DeviceReserver
 from koordpy.engine.binding.foreign_bindings import lease_name
+from koordpy.engine.binding.node_order import NodeOrder
 from koordpy.engine.binding.unit_commit import (
     EXPECTED,
     STALE_CAUSES,
@@ -81,6 +82,7 @@ class Committer:
         self._obstacles = Obstacles(context, may_send=self._may_send)
         self._confirmations = Confirmations(context)
         self._jobs: asyncio.Queue[PendingBinding] = asyncio.Queue()
+        self._order = NodeOrder(context.state)
         self._commits: dict[str, UnitCommit] = {}
         """Key of a pod -> its unit, for gangs with Bindings that have no known outcome yet."""
         context.feeds.listeners.rejected.append(self._rejected)
@@ -217,17 +219,21 @@ class Committer:
     async def _work(self) -> None:
         """Sends Bindings of the queue, one at a time, until cancelled."""
         while True:
-            job = await self._jobs.get()
-            try:
-                await self._bind(job)
-            except Exception:
-                # the worker must continue, because all later Bindings depend on it
-                logger.exception("pod %s: its Binding failed", job.placement.pod_key)
-                self._give_back(job, errors=1)
-            finally:
-                self.open -= 1
-                self._jobs.task_done()
-                del job  # otherwise the pod stays in memory until the worker's next job
+            job: PendingBinding | None = self._order.of(await self._jobs.get())
+            while job is not None:
+                await self._complete(job)
+                job = self._order.next_to(job.placement.node)
+
+    async def _complete(self, job: PendingBinding) -> None:
+        """Sends a Binding. An unexpected error fails only this Binding, because later ones need the worker."""
+        try:
+            await self._bind(job)
+        except Exception:
+            logger.exception("pod %s: its Binding failed", job.placement.pod_key)
+            self._give_back(job, errors=1)
+        finally:
+            self.open -= 1
+            self._jobs.task_done()
 
     async def _bind(self, job: PendingBinding) -> None:
         """Checks one Binding, sends it, and handles its outcome."""
