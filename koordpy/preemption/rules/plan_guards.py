@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guards: two limits on a preemption plan that apply in addition to the rules (docs/rules/preemption.md 3.7).
+"""The guards harm and surplus: limits on a preemption plan in addition to the rules (docs/rules/preemption.md 3.7).
 
 - Harm: the victims of a rule hold at most a multiple of the accelerators that the plan places (`protection.maxHarm`).
 - Surplus: a plan that places members above minMember evicts no core and no broken gang (`preemption.surplusVictims`).
