@@ -3,7 +3,7 @@
 
 All pods of a unit are assumed in the cache at once. Their Bindings are added to one queue in the order of the plan;
 the members of a gang are in rank order. A fixed number of workers sends the Bindings, to a node with NUMA data one at a
-time (`node_order.py`). Each Binding is checked right before it is sent (`unit_commit.py`). If the watch does not show a
+time (`NodeOrder`). Each Binding is checked right before it is sent (`unit_commit.py`). If the watch does not show a
 Binding in time, the pod is read (`binding_confirmation.py`). After a definite failure the pod is no longer assumed.
 While the outcome is unknown, it stays assumed.
 
@@ -29,10 +29,10 @@ from koordpy.engine.binding.claim_needs import has_resource_claims
 from koordpy.engine.binding.claim_releases import DeviceReleaser
 from koordpy.engine.binding.claim_writes import DeviceReserver
 from koordpy.engine.binding.foreign_bindings import lease_name
-from koordpy.engine.binding.node_order import NodeOrder
 from koordpy.engine.binding.unit_commit import (
     EXPECTED,
     STALE_CAUSES,
+    NodeOrder,
     Obstacles,
     PendingBinding,
     SendPermission,
@@ -82,7 +82,7 @@ class Committer:
         self._obstacles = Obstacles(context, may_send=self._may_send)
         self._confirmations = Confirmations(context)
         self._jobs: asyncio.Queue[PendingBinding] = asyncio.Queue()
-        self._order = NodeOrder(context.state)
+        self._order = NodeOrder(context)
         self._commits: dict[str, UnitCommit] = {}
         """Key of a pod -> its unit, for gangs with Bindings that have no known outcome yet."""
         context.feeds.listeners.rejected.append(self._rejected)

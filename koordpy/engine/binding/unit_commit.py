@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of the Bindings in progress, by unit, and the checks right before each Binding (`Obstacles`).
+"""Records of the Bindings in progress, by unit, their order on a node (`NodeOrder`), and the checks right before each
+Binding (`Obstacles`).
 
 A Binding is sent only if this process leads, the pod has the planned uid, its node exists and is not overcommitted,
 and its planned devices are still free. Before the first Binding of a unit, the labels and taints of its nodes must also
@@ -9,6 +10,7 @@ All pods of a gang are checked before its first Binding; then each pod before it
 bound, all pods of the unit are checked repeatedly.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -77,6 +79,41 @@ class PendingBinding:
     """The node when the unit was submitted; None if it did not exist."""
     claims: PodClaims | None = None
     """Claims that must be bound before the pod; None if there are none."""
+
+
+class NodeOrder:
+    """The order of the Bindings to a node with NUMA data: one at a time, in the order of the plan (numa.md 7).
+
+    The kubelet gives a pod zones from what the pods that it admitted before have left. If Bindings to one node were
+    sent at the same time, pods could arrive in another order than planned, and later pods would be rejected.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._state = context.state
+        self._waiting: dict[str, deque[PendingBinding]] = {}
+        """Node to which a Binding is being sent -> Bindings that wait; only nodes with NUMA data."""
+
+    def of(self, job: PendingBinding) -> PendingBinding | None:
+        """Returns the Binding if it may be sent now; None if another one to its node is being sent.
+
+        In that case `next_to` returns it later. After each Binding the caller sends those of `next_to`, until None.
+        """
+        node = job.placement.node
+        if node in self._waiting:
+            self._waiting[node].append(job)
+            return None
+        # a pod without devices and zones takes none that another pod could get
+        if job.placement.devices and any(book.predicts_admission(node) for book in self._state.families.values()):
+            self._waiting[node] = deque()
+        return job
+
+    def next_to(self, node: str) -> PendingBinding | None:
+        """Returns the next Binding to a node after one was answered; None if none waits."""
+        waiting = self._waiting.get(node)
+        if waiting:
+            return waiting.popleft()
+        self._waiting.pop(node, None)
+        return None
 
 
 class SendPermission:
