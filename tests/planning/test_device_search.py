@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from koordpy.api.claim_objects import (
+    CapacityPolicy,
     CapacityRequirements,
     CelSelector,
     Counter,
@@ -239,9 +240,59 @@ def test_shares_are_given_until_a_capacity_is_used_up() -> None:
     assert search(offers, DeviceClaim(requests=[request("a", 2, capacity=half.exact.capacity)])) is None
 
 
-def test_admin_access_is_given_beside_a_share_of_the_same_claim() -> None:
-    shared = SliceDevice(name="d0", capacity={"memory": DeviceCapacity(value="40Gi")}, allow_multiple_allocations=True)
-    both = DeviceClaim(requests=[request("share"), request("admin", admin_access=True)])
-    twice = DeviceClaim(requests=[request(name, admin_access=True) for name in ("a", "b")])
-    assert search(offers_of(shared), both) == [["share d0", "admin d0"]]
-    assert search(offers_of(shared), twice) is None
+@pytest.mark.parametrize(
+    ("claims", "shares", "given"),
+    [
+        pytest.param(["share admin"], 0, [["share d0", "admin d0"]], id="beside a share of the same claim"),
+        pytest.param(["share admin"], 1, [["share d0", "admin d1"]], id="beside a share that uses up a capacity"),
+        pytest.param(["admin"], 1, [["admin d0"]], id="enough capacity left"),
+        pytest.param(["admin"], 2, [["admin d1"]], id="no capacity left"),
+        pytest.param(["share", "share", "admin"], 0, [["share d0"], ["share d0"], ["admin d1"]], id="none in the pod"),
+        pytest.param(["admin", "share", "share"], 0, [["admin d0"], ["share d0"], ["share d0"]], id="takes nothing"),
+        pytest.param(["admin admin2"], 0, [["admin d0", "admin2 d1"]], id="a device once in a claim"),
+        pytest.param(["admin admin2"], 2, None, id="no second device"),
+    ],
+)
+def test_admin_access_to_a_shared_device(claims: list[str], shares: int, given: list[list[str]] | None) -> None:
+    policy = CapacityPolicy(default="10Gi")
+    memory = {"memory": DeviceCapacity(value="20Gi", request_policy=policy)}
+    offers = offers_of(SliceDevice(name="d0", capacity=memory, allow_multiple_allocations=True), SliceDevice(name="d1"))
+    usage = DeviceUsage(offers)
+    for _ in range(shares):
+        usage.change(Granted("r", DeviceId(DRIVER, "n1", "d0"), consumed=(("memory", "10Gi"),)), 1)
+    requests = [[request(name, admin_access=name != "share") for name in one.split()] for one in claims]
+    assert search(offers, *(DeviceClaim(requests=one) for one in requests), usage=usage) == given
+
+
+@pytest.mark.parametrize(
+    ("claims", "used", "given"),
+    [
+        pytest.param(["admin"], "", [["admin d0"]], id="counters remain"),
+        pytest.param(["admin"], "d1", [["admin d2"]], id="counters do not remain"),
+        pytest.param(["admin"], "d0", [["admin d0"]], id="drawn by a share of the device"),
+        pytest.param(["share", "admin"], "", [["share d0"], ["admin d0"]], id="drawn by a share of the pod"),
+    ],
+)
+def test_counters_for_admin_access_to_a_shared_device(claims: list[str], used: str, given: list[list[str]]) -> None:
+    uses = [CounterUse(counter_set="card", counters={"memory": Counter(value="4")})]
+    offers = offers_of(
+        SliceDevice(name="d0", consumes_counters=uses, allow_multiple_allocations=True),
+        SliceDevice(name="d1", consumes_counters=uses),
+        SliceDevice(name="d2"),
+        counters={"memory": "4"},
+    )
+    usage = DeviceUsage(offers)
+    if used:
+        usage.change(Granted("r", DeviceId(DRIVER, "n1", used), consumed=() if used == "d0" else None), 1)
+    requests = [request(one, admin_access=one == "admin") for one in claims]
+    assert search(offers, *(DeviceClaim(requests=[one]) for one in requests), usage=usage) == given
+
+
+def test_admin_access_to_a_shared_device_is_stated_as_a_share() -> None:
+    memory = {"memory": DeviceCapacity(value="40Gi", request_policy=CapacityPolicy(default="10Gi"))}
+    offers = offers_of(SliceDevice(name="d0", capacity=memory, allow_multiple_allocations=True))
+    claim = DeviceClaim(requests=[request("admin", admin_access=True)])
+    opened = [UnallocatedClaim("default/c0", claim_spec(claim, offers))]
+    found = DeviceSearch(at_n1(offers), opened, DeviceUsage(offers), DeviceMatching(offers), limit=9).first()
+    [[granted]] = found or [[]]
+    assert granted.admin and granted.consumed == (("memory", "10Gi"),)

@@ -230,8 +230,7 @@ class DeviceSearch:
     def _whole_set(self, claim: SearchedClaim, alternative: Alternative, proceed: Callable[[], bool]) -> bool:
         """Takes all devices of a request, then calls `proceed`. If there is no solution, undoes it."""
         devices = self._all_of(claim, alternative)
-        undo = []
-        fits = bool(devices)
+        undo, fits = [], bool(devices)
         for at in devices:
             step = self._take(claim, alternative, at) if self._suits(claim, alternative, at) else None
             if step is None:
@@ -330,19 +329,20 @@ class DeviceSearch:
         """Takes a device for a request; returns the function that undoes it, None if the device does not fit."""
         device = self.devices[at]
         if alternative.admin:
-            if any(other == at and shared is None for _, other, shared in claim.results):
+            if any(other == at and (one.admin or shared is None) for one, other, shared in claim.results):
                 return None
         elif self._is_taken(alternative, at):
             return None
         consumed: dict[str, Fraction] | None = None
-        if device.multi and not alternative.admin:
+        if device.multi:
             consumed = self._share(claim, alternative, at)
             if consumed is None:
                 return None
         elif not can_hold(alternative, device):
             return None
         begins = not (at in self._used or self._usage.is_used(device.id))
-        if device.consumes and (begins or alternative.admin) and not self._counters_remain(device):
+        draws = begins or (alternative.admin and not device.multi)
+        if device.consumes and draws and not self._counters_remain(device):
             return None
         has_links = not (alternative.admin or device.multi)
         if has_links and self._pairs is not None and not self._pairs.is_linked(self, claim.number, at):
