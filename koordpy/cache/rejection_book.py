@@ -74,6 +74,14 @@ class RejectionBook:
             return self.memory.closed
         return self.memory.update(now, self.facts_of, len(self._nodes))
 
+    def takes_no(self, pod: PodInfo, node: str, now: float) -> bool:
+        """Returns True if a node is closed to a pod, also by a rejection since the last `update`.
+
+        The end of a closure shows only after the next `update`, because reading the nodes' facts takes time.
+        """
+        closed = self.update(now) if self.memory.is_behind else self.memory.closed
+        return bool(closed) and closed.takes_no(pod.pod, pod.requests, node)
+
     def facts_of(self, name: str) -> RejectingNodeFacts | None:
         """Returns the facts about a node from which the memory decides when it opens; None for an unknown node."""
         info = self._nodes.get(name)

@@ -152,6 +152,11 @@ class RejectionMemory:
         """True if nothing is remembered, so that `update` would change nothing."""
         return not (self._unsettled or self._nodes)
 
+    @property
+    def is_behind(self) -> bool:
+        """True if a rejection was added since the last `update`."""
+        return bool(self._unsettled)
+
     def update(self, now: float, look: Callable[[str], RejectingNodeFacts | None], nodes: int) -> ClosedNodes:
         """Returns the closures at time `now` (seconds since 1970). look: returns the facts of a node by name; None if
         the node does not exist. nodes: number of nodes in the cluster."""

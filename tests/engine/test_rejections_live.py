@@ -180,6 +180,36 @@ async def test_a_burst_that_a_node_rejects_opens_nothing_by_its_end() -> None:
 
 
 @in_virtual_time
+async def test_a_pod_that_was_planned_before_a_rejection_avoids_the_node_too() -> None:
+    async with live([small("n1"), small("n2")]) as cluster, cluster.running() as scheduler:
+        one = ZoneResource(name="cpu", allocatable="8")
+        zones = [TopologyZone(name=f"node-{i}", type="Node", resources=[one]) for i in range(2)]
+        policy = ["SingleNUMANodePodLevel"]
+        # so that Bindings to n1 are sent one at a time
+        scheduler.state.upsert(
+            NodeResourceTopology(metadata=ObjectMeta(name="n1"), topology_policies=policy, zones=zones)
+        )
+        real, rejected = scheduler.binder.bind, asyncio.Event()
+
+        async def slow(binding: Any, **options: Any) -> Any:
+            await asyncio.sleep(1.0)
+            outcome = await real(binding, **options)
+            if binding.name == "a":
+                reject(cluster, scheduler, "a")
+                await until(lambda: scheduler.state.rejections is not None)
+                rejected.set()
+            return outcome
+
+        scheduler.binder.bind = slow  # type: ignore[method-assign]
+        for name, cpu in (("a", "1"), ("b", "1"), ("c", "2")):
+            cluster.pod(name, gpus=1, cpu=cpu)
+        await until(lambda: cluster.bound("a", "b", "c"))
+        assert rejected.is_set()
+        assert cluster.places() == {"a": "n1", "b": "n2", "c": "n1"}
+        assert figures(scheduler, "koordpy_rejections_total") == {'{reason="TopologyAffinityError"}': 1.0}
+
+
+@in_virtual_time
 async def test_a_rejection_withdraws_the_rest_of_a_gang_and_its_members_avoid_the_node() -> None:
     async with live([small("n1"), small("n2"), small("n3")]) as cluster, cluster.running() as scheduler:
         cluster.create(*gang("g", 2, gpus=4))

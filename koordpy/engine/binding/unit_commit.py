@@ -3,8 +3,9 @@
 Binding (`Obstacles`).
 
 A Binding is sent only if this process leads, the pod has the planned uid, its node exists and is not overcommitted,
-and its planned devices are still free. Before the first Binding of a unit, the labels and taints of its nodes must also
-be the same as in the plan, because the placement of the whole unit depends on them.
+its planned devices are still free, and its kubelet has not rejected such a pod since the plan was made (numa.md 8.6).
+Before the first Binding of a unit, the labels and taints of its nodes must also be the same as in the plan, because the
+placement of the whole unit depends on them.
 
 All pods of a gang are checked before its first Binding; then each pod before its own Binding. While claims are being
 bound, all pods of the unit are checked repeatedly.
@@ -133,7 +134,7 @@ class Obstacles:
 
     def __init__(self, context: Context, *, may_send: SendPermission) -> None:
         self._feeds, self._state, self._clock = context.feeds, context.state, context.clock
-        self._may_send = may_send
+        self._may_send, self._now = may_send, context.now
 
     def of_unit(self, commit: UnitCommit) -> str:
         """Returns the first obstacle of any of the unit's Bindings; empty for none."""
@@ -143,9 +144,9 @@ class Obstacles:
         """Returns the obstacle of one Binding as a word for metrics; empty for none.
 
         `not_sent`: leadership has ended, or this process is stopping. `pod`: the pod is deleted, replaced, or not
-        assumed on this node any more. `node`: the node is removed or changed. `room`: another scheduler has used up the
-        capacity. Name of a device family: a planned device is not available. `late`: the unit's deadline has passed.
-        `withdrawn`: the Bindings of the unit were withdrawn.
+        assumed on this node any more. `node`: the node is removed or changed, or its kubelet has rejected such a pod
+        since the plan. `room`: another scheduler has used up the capacity. Name of a device family: a planned device is not
+        available. `late`: the unit's deadline has passed. `withdrawn`: the Bindings of the unit were withdrawn.
         """
         if not self._may_send():
             return "not_sent"
@@ -157,6 +158,9 @@ class Obstacles:
             return "pod"
         current = self._state.nodes.get(node)
         if current is None or (not job.commit.sent and differs(current, job.node)):
+            return "node"
+        rejections = self._state.rejections
+        if rejections is not None and rejections.takes_no(now, node, self._now()):
             return "node"
         # pods placed by this process do not overcommit a node, so the check is needed only after a foreign Binding
         if self._feeds.pods.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
