@@ -101,6 +101,11 @@ class Cluster:
         """Pod -> node of the bound pods."""
         return {one["pod"]: one["node"] for one in self._run("simulate")["bindings"]}
 
+    def pending(self) -> list[dict[str, Any]]:
+        """Pods that are pending at the end of the simulation."""
+        found: list[dict[str, Any]] = self._run("simulate")["pending"]
+        return found
+
     def zones(self, name: str) -> Any:
         """Annotation of a bound pod that records its zones."""
         found = self._run("simulate")["bindings"]
@@ -247,7 +252,7 @@ def test_explain_says_what_a_zone_lacks(tmp_path: Path, capsys: pytest.CaptureFi
         gpu_pod("p", 4),
     )
     found = cluster.explain("p")
-    assert found["numa"] == "1 of 1 node has NUMA data"
+    assert found["numa"] == "1 of 1 nodes have NUMA data"
     assert found["nodes"][0]["numa"] == {
         "policy": "single-numa-node",
         "scope": "pod",

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The column of the victim problem for GPUs: [nodes] GPUs that are free, or that a victim would free.
+"""GPUs that pods would free: the column of the victim problem, and a snapshot with fewer GPUs in use.
 
-The column is needed for two reasons: a Device may show fewer GPUs than its node states, and pods may use sick GPUs,
-which stay unusable after an eviction. The column is never below the number that is free after evictions, and nearly
-always equal to it. The dry run of a choice of victims checks which GPUs are free and how they are linked. Source:
-docs/rules/gpu-topology.md 2.
+The column is [nodes] GPUs that are free, or that a victim would free. It is needed for two reasons: a Device may show
+fewer GPUs than its node states, and pods may use sick GPUs, which stay unusable after an eviction. The column is never
+below the number that is free after evictions, and nearly always equal to it. The dry run of a choice of victims checks
+which GPUs are free and how they are linked. Source: docs/rules/gpu-topology.md 2.
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 import numpy as np
 
 from koordpy.cache.plan_draft import Draft
-from koordpy.cache.snapshot import Ints
+from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.devices.gpu.gpu_machine import GPUS
 from koordpy.devices.gpu.gpu_nodes import gpu_nodes
 from koordpy.devices.gpu.gpu_view import NodeGpus, gpu_view
+from koordpy.devices.gpu.held_gpus import GpuHolding
+from koordpy.devices.links.device_masks import bits_of
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.pod_info import PodInfo
 
@@ -52,6 +56,30 @@ def _free(draft: Draft, beyond: int) -> Ints:
                 held += (mask & known.machine.healthy).bit_count() if is_known else pod.ask(GPUS).count
         out[node] = known.machine.healthy.bit_count() - held
     return out
+
+
+def with_freed_gpus(snapshot: Snapshot, node: str, inside: int, number: int) -> Snapshot:
+    """Returns the snapshot as if pods of a node used fewer GPUs: `number` healthy ones of a mask, the lowest first.
+
+    Only whole GPUs are freed. The same snapshot if pods use fewer of these GPUs.
+    """
+    view = gpu_view(snapshot)
+    known = view.nodes[node]
+    used = bits_of(known.held_whole & known.machine.healthy & inside)[:number]
+    if len(used) < number:
+        return snapshot
+    gone = set(known.machine.minors_of(sum(1 << i for i in used)))
+    holders = {key: _without_minors(one, gone) for key, one in known.holders.items()}
+    changed = replace(view, nodes={**view.nodes, node: replace(known, holders=holders)})
+    return replace(snapshot, families={**snapshot.families, GPUS: changed}, memo={})
+
+
+def _without_minors(held: GpuHolding, gone: AbstractSet[int]) -> GpuHolding:
+    """Returns the GPUs of a pod without the given minors; the same object if it uses none of them whole."""
+    if held.minors is None or not held.count or gone.isdisjoint(held.minors):
+        return held
+    left = tuple(minor for minor in held.minors if minor not in gone)
+    return replace(held, minors=left, count=held.count - (len(held.minors) - len(left)))
 
 
 def held_gpus(pod: PodInfo, draft: Draft) -> int:

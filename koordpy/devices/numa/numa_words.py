@@ -9,10 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from koordpy.api.counted_nouns import count_noun
 from koordpy.cache.snapshot import Snapshot
 from koordpy.devices.family_round import NodeFacts
+from koordpy.devices.gpu.freed_gpus import with_freed_gpus
 from koordpy.devices.numa.admission import Policy, ZoneAdmission, widths
+from koordpy.devices.numa.aligned_node import AlignedNode
 from koordpy.devices.numa.numa_book import NumaView, numa_view
 from koordpy.devices.numa.numa_nodes import NumaNodes
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
@@ -28,8 +29,7 @@ def numa_facts(pod: PodInfo, numa: NumaNodes) -> NodeFacts | None:
     own = [node for node in range(count) if numa.aligned(node).kind.has_data]
     if not own:
         return None
-    have = "has" if count == 1 else "have"
-    return NodeFacts(f"{len(own)} of {count_noun(count, 'node')} {have} NUMA data", partial(_facts_of, pod, numa))
+    return NodeFacts(f"{len(own)} of {count} nodes have NUMA data", partial(_facts_of, pod, numa))
 
 
 def _facts_of(pod: PodInfo, numa: NumaNodes, node: int) -> Mapping[str, Any] | None:
@@ -69,9 +69,9 @@ def missing_in_zones(pod: PodInfo, numa: NumaNodes) -> Iterator[tuple[str, Calla
         found = _fewest_missing(ask, state)
         if found is not None:
             zone, lacks = found
-            parts = [f"{canonical_text(name, amount)} more {name} free" for name, amount in lacks.items()]
-            text = f"node {info.name} had {' and '.join(parts)} in NUMA zone {zone}"
-            yield text, partial(_with_extra_free, info.name, zone, lacks)
+            parts = [f"{canonical_text(name, amount)} more {name}" for name, amount in lacks.items()]
+            text = f"node {info.name} had {' and '.join(parts)} free in NUMA zone {zone}"
+            yield text, partial(_with_extra_free, info.name, numa.aligned(node), zone, lacks)
 
 
 def _fewest_missing(ask: NumaAsk, state: ZoneState) -> tuple[int, dict[str, int]] | None:
@@ -95,11 +95,20 @@ def _fewest_missing(ask: NumaAsk, state: ZoneState) -> tuple[int, dict[str, int]
     return best
 
 
-def _with_extra_free(node: str, zone: int, lacks: Mapping[str, int], snapshot: Snapshot) -> Snapshot:
-    """Returns the snapshot as if a zone of a node had more free amounts."""
+def _with_extra_free(
+    node: str, aligned: AlignedNode, zone: int, lacks: Mapping[str, int], snapshot: Snapshot
+) -> Snapshot:
+    """Returns the snapshot as if a zone of a node had more free amounts.
+
+    GPUs with free amounts in the Device are freed by name: the GPUs in use with the lowest positions in the zone.
+    """
+    gpus = {name: -(-amount // aligned.by_device[name]) for name, amount in lacks.items() if name in aligned.by_device}
+    if gpus:
+        inside = aligned.kind.gpu_zones[aligned.kind.numbers.index(zone)]
+        snapshot = with_freed_gpus(snapshot, node, inside, max(gpus.values()))
     view: NumaView = numa_view(snapshot)
-    if node not in view.nodes:
+    extra = tuple((name, amount) for name, amount in lacks.items() if name not in gpus)
+    if node not in view.nodes or not extra:
         return snapshot
-    known = replace(view.nodes[node], extra_free=(zone, tuple(lacks.items())))
-    changed = replace(view, nodes={**view.nodes, node: known})
+    changed = replace(view, nodes={**view.nodes, node: replace(view.nodes[node], extra_free=(zone, extra))})
     return replace(snapshot, families={**snapshot.families, NUMA: changed}, memo={})
