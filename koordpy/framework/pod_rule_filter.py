@@ -71,6 +71,13 @@ class Rule(ABC):
         """
         return None
 
+    def empty_copies(self) -> Ints | None:
+        """Returns [nodes] how many pods of the shape the rule admits on a node without other pods, one after the other.
+
+        None if the rule does not limit this number, or does not know it.
+        """
+        return None
+
     outlasts_pods = False
     """True if some refusals do not depend on the pods on the nodes; `is_lasting` recognises these."""
 

@@ -116,7 +116,7 @@ class EmptyNodes:
     def _problem(self, unit: Unit) -> Problem:
         """Returns the placement problem of a unit on the empty cluster, with numbers of pods, resources and devices.
 
-        Other filters are left out. So if this problem is infeasible, the unit certainly does not fit; if it is
+        A rule that limits the copies of a pod on an empty node is a further column of its shape. Other filters are left out. So if this problem is infeasible, the unit certainly does not fit; if it is
         feasible, the unit may still not fit.
         """
         snapshot, round_state = self._snapshot, self._round_state
@@ -147,6 +147,9 @@ class EmptyNodes:
                 if devices := requested_devices_of(pod, family):
                     request = (*request, (free.shape[1] + len(columns) - 1, devices))
                     columns.append((could - held[family])[:, None])
+            for most in self._copies_of(pod):
+                request = (*request, (free.shape[1] + len(columns) - 1, 1))
+                columns.append(np.minimum(most, len(unit.members))[:, None])
             allowed = self._nodes_for(pod).astype(np.int64)
             shapes.append(Shape(request, allowed, np.zeros(len(free), dtype=np.int64)))
         bound, room = len(unit.members) - len(unit.pending), np.concatenate(columns, axis=1)
@@ -165,6 +168,13 @@ class EmptyNodes:
             watchdog_seconds=round_state.config.solver.wall_time_watchdog,
             allowances=tuple(self._allowances(unit, kinds)),
         )
+
+    def _copies_of(self, pod: PodInfo) -> Iterator[Ints]:
+        """Yields [nodes] how many copies of a pod a rule admits on the empty node, for each rule that limits them."""
+        for rule in self._round_state.of(pod).rules:
+            most = rule.empty_copies()
+            if most is not None:
+                yield most
 
     def _allowances(self, unit: Unit, kinds: Mapping[bytes, PodInfo]) -> Iterator[Allowance]:
         """Yields for each quota and resource its max less the requests of the unit's bound members."""

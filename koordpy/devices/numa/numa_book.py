@@ -83,6 +83,8 @@ class NumaView(FamilyView):
     limits: Callable[[FilterInputs], ZoneLimits] | None = None
     """Builds the interface by which zones limit the choice of GPUs (`ZoneLimits`); None in a cluster without NUMA
     data."""
+    totals: object = None
+    """Another object after each change of a policy or of the amounts of an empty node."""
     memo: dict[object, Any] = field(default_factory=dict, repr=False)
     """Shared by all views of a book: other modules keep here what they derived from the latest view, to use it again
     for unchanged nodes."""
@@ -106,6 +108,9 @@ class NumaView(FamilyView):
             if old in self.nodes
         }
         return replace(self, nodes={**self.nodes, **added}) if added else self
+
+    def ground(self) -> object:
+        return self.totals
 
     def state_of(self, node: str) -> object:
         known = self.nodes.get(node)
@@ -158,6 +163,8 @@ class NumaBook(FamilyBook):
         """True after the first snapshot."""
         self._views: dict[str, NodeNuma] = {}
         self._dirty: set[str] = set()
+        self._totals = object()
+        """`NumaView.totals`."""
         self._memo: dict[object, Any] = {}
         """`NumaView.memo`."""
 
@@ -167,12 +174,15 @@ class NumaBook(FamilyBook):
         self._objects[name] = obj
         if old is not None and _content(old) == _content(obj):
             return
+        if old is None or self._reports[name].totals != report.totals:
+            self._totals = object()
         self._reports[name] = report
         self._mark_all_reported(name)
 
     def drop(self, kind: type[Wire], key: str) -> None:
         if self._objects.pop(key, None) is not None:
             del self._reports[key]
+            self._totals = object()
             self._mark_all_reported(key)
 
     def _mark_all_reported(self, node: str) -> None:
@@ -190,13 +200,16 @@ class NumaBook(FamilyBook):
     def put_node(self, node: Node) -> None:
         name = node.metadata.name
         if (keys.NUMA_POLICY in node.metadata.labels) or name in self._labels:
-            self._labels.pop(name, None)
+            old = self._labels.pop(name, None)
             if keys.NUMA_POLICY in node.metadata.labels:
                 self._labels[name] = label_policy(node)
+            if self._labels.get(name) != old:
+                self._totals = object()
             self._dirty.add(name)
 
     def drop_node(self, name: str) -> None:
         if self._labels.pop(name, None) is not None:
+            self._totals = object()
             self._dirty.add(name)
 
     def hold(self, pod: PodInfo, given: Any) -> None:
@@ -231,7 +244,7 @@ class NumaBook(FamilyBook):
             else:
                 self._views.pop(name, None)
         self._dirty.clear()
-        return NumaView(self._views.copy(), tuple(self._warnings()), self._limits, self._memo)
+        return NumaView(self._views.copy(), tuple(self._warnings()), self._limits, self._totals, self._memo)
 
     def _node(self, name: str) -> NodeNuma:
         """Returns the current data of a node."""

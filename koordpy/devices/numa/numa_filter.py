@@ -37,15 +37,18 @@ def judge(pod: PodInfo, ask: NumaAsk, state: ZoneState) -> tuple[int, Refusal | 
     """Returns (number of copies of a pod that a node takes one after the other, refusal if it takes none); numa.md
     5."""
     kind, fits = state.kind, (ANY_NUMBER, None)
+    amounts = state.amounts_of(ask)
+    # a pod without requests to align meets its demand by the zones of its claims' devices (numa.md 7)
+    requests = amounts.requests if kind.has_data else ask.containers
+    may_refuse = ask.demand.rejects and bool(requests or not pod.pod.spec.resource_claims)
     if not kind.numbers:
-        return (0, NO_DATA) if ask.demand.rejects else fits
+        return (0, NO_DATA) if may_refuse else fits
     if len(kind.numbers) < 2:
         return fits
-    amounts = state.amounts_of(ask)
     if kind.policy is Policy.NONE:
-        return (0, NOT_ALIGNED) if ask.demand.rejects else fits
+        return (0, NOT_ALIGNED) if may_refuse else fits
     if not amounts.requests:
-        return (0, NOT_ALIGNED) if ask.demand.rejects and not pod.pod.spec.resource_claims else fits
+        return (0, NOT_ALIGNED) if may_refuse else fits
     policy = state.policy_for(ask)
     if not policy.rejects:
         return fits
@@ -120,6 +123,10 @@ class Alignment(Rule):
 
     def copies(self) -> Ints:
         return np.asarray(self._of_nodes()[0])
+
+    def empty_copies(self) -> Ints:
+        numbers = NodeValues(self._numa, 1, lambda state: judge(self._pod, self._ask, state.empty)[:1])
+        return np.asarray(numbers.values[0])
 
     outlasts_pods = True
 

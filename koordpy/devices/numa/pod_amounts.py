@@ -79,7 +79,7 @@ def numa_ask(pod: Pod) -> NumaAsk | None:
     """Returns what may be aligned of a pod; None for a pod without aligned amounts and without a demand."""
     demand, fault, ignored = read_demand(pod.metadata.annotations)
     spec = pod.spec
-    guaranteed = spec.resources is None and is_guaranteed(pod)
+    guaranteed = not _has_pod_level_requests(pod) and is_guaranteed(pod)
     inits = [_aligned(one, guaranteed) for one in spec.init_containers]
     apps = [_aligned(one, guaranteed) for one in spec.containers]
     if not any((*inits, *apps)) and demand is Policy.NONE and not fault and not ignored:
@@ -120,6 +120,13 @@ def _aligned(container: Container, guaranteed: bool) -> Amounts:
         elif not is_memory(name) or guaranteed:
             out[name] = amount
     return out
+
+
+def _has_pod_level_requests(pod: Pod) -> bool:
+    """Returns whether the pod as a whole requests or limits a resource that the kubelet accepts there."""
+    level = pod.spec.resources
+    names = (*level.requests, *level.limits) if level is not None else ()
+    return any(name == "cpu" or is_memory(name) for name in names)
 
 
 def is_guaranteed(pod: Pod) -> bool:

@@ -4,6 +4,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from koordpy.api import keys
@@ -56,6 +57,15 @@ class TopologyReport:
     """`namespace/name` of a pod -> number of a zone -> CPUs that the report assigns to the pod, in millicores."""
     warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of parts that are ignored."""
+
+    @cached_property
+    def totals(self) -> tuple[object, ...]:
+        """Equal for reports that differ only in available amounts and in what they say about pods."""
+        zones = {
+            number: {name: (one.capacity, one.allocatable) for name, one in zone.items()}
+            for number, zone in self.zones.items()
+        }
+        return self.policy, self.scope, self.unaligned, zones
 
 
 NO_REPORT = TopologyReport()
