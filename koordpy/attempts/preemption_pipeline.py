@@ -168,7 +168,7 @@ def _answer_early(unit: Unit, now: RoundState, search: PreemptionSearch, *, firs
     """
     if not now.snapshot.nodes:
         return SearchResult(SearchEnd.NO_CANDIDATES)
-    if first and now.reservations.terminating and (awaited := find_termination_wait(unit, now)) is not None:
+    if first and (awaited := find_termination_wait(unit, now)) is not None:
         return SearchResult(SearchEnd.AWAITING, termination_wait=awaited)
     if any(waits_on_nominated(pod, now) for pod in unit.pending if pod.nominated_node):
         return SearchResult(SearchEnd.NO_RULE)

@@ -10,7 +10,7 @@ A ledger stores no state of nodes. A family recomputes its state of the nodes in
 a Draft, and every undo, marks its node as touched.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -51,6 +51,14 @@ class DeviceLedger:
 
     def restore(self, pod: PodInfo) -> None:
         """Undoes `evict`."""
+
+    def untie_deleted(self, pods: Mapping[str, PodInfo]) -> Callable[[], None] | None:
+        """Frees devices that come free without evictions, because other objects still allocate them to deleted pods.
+
+        pods: all pods of the snapshot. Returns the function that undoes it; None if there are no such devices, and
+        offline, where an unknown pod may exist. A consumer that the Draft has evicted counts as deleted.
+        """
+        return None
 
 
 class FamilyView:
@@ -285,6 +293,11 @@ class FamilyBook:
         """Returns True if the family predicts which pods the kubelet of a node (name) would reject with
         TopologyAffinityError."""
         return False
+
+    def device_users(self, *, pods: Collection[str] = (), node: str = "") -> Iterable[Collection[str]]:
+        """Yields the users of devices that come free later than the pods end, because other objects allocate them: for
+        each allocation to one of `pods`, or of devices of a node (name), the uids of the pods that use it."""
+        return ()
 
     # -- a plan on its way to the API server --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ after `RESTORED_SECONDS`. Sources: kube-parity.md 4.5, preemption.md 4.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from koordpy.cache.reservations import Reservation, nomination
@@ -146,12 +146,12 @@ class Nominations:
 
     def refused(self, unit: str, pods: Iterable[PodInfo]) -> None:
         """Clears the nominations of a unit that was planned again without success. Keeps them while its victims, or
-        other pods on the nominated nodes, are terminating. pods: members that stay pending."""
+        other pods on the nominated nodes, are terminating or still have devices. pods: members that stay pending."""
         members = self.reserved.get(unit)
         if members is not None and self._has_victims(members):
             return
         void = [info for info in pods if info.nominated_node and info.pending]
-        if any(self._state.leaving(info.nominated_node) for info in void):
+        if any(self._has_leaving(info.nominated_node) for info in void):
             if members is None:
                 until = self._clock() + RESTORED_SECONDS
                 self.reserved[unit] = {info.key: _restored(info, until) for info in void}
@@ -182,17 +182,31 @@ class Nominations:
         return [info for info in pods if info is not None and info.nominated_node and info.uid == members[info.key].uid]
 
     def _terminating(self, members: Members, waiting: Iterable[PodInfo]) -> bool:
-        """Returns True if victims still exist. If an earlier process has evicted them, they are not known; then every
-        terminating pod on a nominated node counts as a victim."""
+        """Returns True if victims still exist, or still have devices. If an earlier process has evicted them, they are
+        not known; then every terminating pod on a nominated node counts as a victim."""
         if any(one.victims for one in members.values()):
             return self._has_victims(members)
-        return any(self._state.leaving(info.nominated_node) for info in waiting)
+        return any(self._has_leaving(info.nominated_node) for info in waiting)
 
     def _has_victims(self, members: Members) -> bool:
-        """Returns True if a pod that was evicted for the unit still exists."""
+        """Returns True if a pod that was evicted for the unit still exists, or is gone but still has devices."""
         victims = {key: uid for one in members.values() for key, uid in one.victims.items()}
         there = [(self._state.pod(key), uid) for key, uid in victims.items()]
-        return any(info is not None and info.uid == uid and not info.finished for info, uid in there)
+        if any(info is not None and info.uid == uid and not info.finished for info, uid in there):
+            return True
+        return self._comes_free(pods=set(victims.values()))
+
+    def _has_leaving(self, node: str) -> bool:
+        """Returns True if a pod on a node is terminating, or pods that are gone still have devices of the node."""
+        return bool(self._state.leaving(node)) or self._comes_free(node=node)
+
+    def _comes_free(self, *, pods: Collection[str] = (), node: str = "") -> bool:
+        """Returns True if devices come free without evictions: they are allocated to pods that are gone. pods, node: as
+        in `FamilyBook.device_users`."""
+        books = (book for book in self._state.families.values() if not book.is_idle)
+        every = [set(users) for book in books for users in book.device_users(pods=pods, node=node)]
+        alive = {info.uid for info in self._state.pods()} if every else set()
+        return any(alive.isdisjoint(users) for users in every)
 
 
 def _restored(info: PodInfo, until: float) -> Reservation:

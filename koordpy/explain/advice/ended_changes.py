@@ -92,7 +92,7 @@ def completion(pods: Sequence[PodInfo], case: Case, text: str = "", family: str 
 def _terminating(case: Case) -> Iterator[ClusterChange]:
     """Yields the end of the terminating pods that the unit waits for, if there are any."""
     awaited = find_termination_wait(case.unit, case.round_state)
-    if awaited is not None:
+    if awaited is not None and awaited.pods:
         yield ClusterChange(f"{awaited.what} had ended", Effort.NOTHING, of_snapshot(without(awaited.pods)))
 
 

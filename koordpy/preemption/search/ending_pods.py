@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds units that fit once terminating pods are gone: they wait, and no further pod is evicted for them.
 
-Source: docs/rules/preemption.md 1 (step 2) and 4. The capacity of a terminating pod is expected to become free until
-120 s after its deletionTimestamp. After that the pod counts as stuck, and its capacity is not expected any more. A unit
-also waits while victims that were evicted for it terminate on its nominated nodes.
+Source: docs/rules/preemption.md 1 (step 2) and 4; dra.md 10. The capacity of a terminating pod is expected to become
+free until 120 s after its deletionTimestamp. After that the pod counts as stuck, and its capacity is not expected any
+more. Devices may be allocated to a deleted pod a little longer; they are expected to become free. A unit also waits
+while victims that were evicted for it terminate on its nominated nodes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from koordpy.api.counted_nouns import count_noun, name_first
 from koordpy.api.natural_order import natural_key
+from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Snapshot
 from koordpy.devices.family_registry import allocate
 from koordpy.devices.rule_registry import place_by_rules, rules_decide
@@ -37,11 +39,14 @@ class TerminationWait:
     names: frozenset[str]
     """Names of these nodes."""
     pods: tuple[PodInfo, ...]
-    """Terminating pods that the unit waits for."""
+    """Terminating pods that the unit waits for. Empty if it waits only for devices that are allocated to deleted
+    pods."""
 
     @property
     def what(self) -> str:
         """The terminating pods and their nodes, as text for a message."""
+        if not self.pods:
+            return f"devices of deleted pods on {_listed(self.names)}"
         return f"{count_noun(len(self.pods), 'terminating pod')} on {_listed({pod.node for pod in self.pods})}"
 
     @property
@@ -65,20 +70,23 @@ def _listed(nodes: Iterable[str]) -> str:
 
 
 def find_termination_wait(unit: Unit, round_state: RoundState) -> TerminationWait | None:
-    """Returns a placement of a unit that is feasible, on nodes and in quotas, once terminating pods are gone.
+    """Returns a placement of a unit that is feasible, on nodes and in quotas, once terminating pods are gone, and the
+    devices of deleted pods are free.
 
-    Returns None if the unit does not fit even then, or if no pod is terminating. The unit's nominated nodes are tried
+    Returns None if the unit does not fit even then, or if nothing comes free. The unit's nominated nodes are tried
     first, because their capacity is reserved for it. The draft is the same afterwards.
     """
     draft, snapshot = round_state.draft, round_state.snapshot
     ending = [pod for pod in round_state.reservations.terminating if pod.key not in draft.evicted]
-    if not ending:
-        return None
     quotas = snapshot.quotas
+    with draft.trial():
+        if not ending and not _untie_deleted(draft):
+            return None
     refused = round_state.admission.core_refusal(unit, draft.quotas) is not None
     nodes: dict[str, int] = {}
     round_state = round_state.of_view(AFTER_TERMINATION)
     with draft.trial(without=ending):
+        _untie_deleted(draft)
         if refused and round_state.admission.core_refusal(unit, draft.quotas) is not None:
             return None
         if nodes := _as_nominated(unit, round_state):
@@ -96,6 +104,15 @@ def find_termination_wait(unit: Unit, round_state: RoundState) -> TerminationWai
     tops = {quotas.tree.path(quotas.quota_of(pod))[:1] for pod in unit.pending} if refused else set()
     there = [pod for pod in ending if pod.node in used or quotas.tree.path(quotas.quota_of(pod))[:1] in tops]
     return TerminationWait(nodes, frozenset(used), tuple(there or ending))
+
+
+def _untie_deleted(draft: Draft) -> bool:
+    """Frees devices that are allocated to deleted pods, until the draft is undone; returns False if there are none."""
+    found = [ledger.untie_deleted(draft.snapshot.pods) for ledger in draft.ledgers.values()]
+    for undo in found:
+        if undo is not None:
+            draft.record(undo)
+    return any(undo is not None for undo in found)
 
 
 def _as_nominated(unit: Unit, round_state: RoundState) -> dict[str, int]:
@@ -150,19 +167,26 @@ def waits_on_nominated(pod: PodInfo, round_state: RoundState) -> bool:
     )
 
 
+def _waits_for_devices(unit: Unit, round_state: RoundState) -> bool:
+    """Returns True if the nominated members of a unit can start on their nodes once devices of deleted pods are
+    free."""
+    with round_state.draft.trial():
+        return _untie_deleted(round_state.draft) and bool(_as_nominated(unit, round_state.of_view(AFTER_TERMINATION)))
+
+
 def crowds_siblings(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> bool:
     """Returns True if a plan for some members of a unit would make earlier evictions for that unit useless.
 
-    nodes: pod key -> node of the members in the plan. True only if victims of the unit are terminating, and the plan
-    leaves a nominated member without a node. There are two cases. The members in the plan start elsewhere than on their
-    nominated nodes. Or the members that are left are too few to start later, because with matchPolicy `only-waiting`
-    running members do not count.
+    nodes: pod key -> node of the members in the plan. True only if victims of the unit are terminating or their devices
+    are still allocated, and the plan leaves a nominated member without a node. There are two cases. The members in the
+    plan start elsewhere than on their nominated nodes. Or the members that are left are too few to start later, because
+    with matchPolicy `only-waiting` running members do not count.
     """
     names, pods = round_state.snapshot.nodes, round_state.snapshot.pods
     left = [pod for pod in unit.pending if pod.key not in nodes]
     return (
         any(pod.nominated_node for pod in left)
-        and any(waits_on_nominated(pod, round_state) for pod in unit.pending)
+        and (any(waits_on_nominated(pod, round_state) for pod in unit.pending) or _waits_for_devices(unit, round_state))
         and (
             any(pods[key].nominated_node != names[node].name for key, node in nodes.items())
             or any(

@@ -25,7 +25,6 @@ from koordpy.devices.dra.family.member_limits import MemberLimitReader
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import claims_refusal
 from koordpy.devices.dra.filters.counted_devices import DeviceCount
-from koordpy.devices.dra.filters.evictable_devices import leaving_claims
 from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_by_devices
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import Mask
@@ -233,7 +232,7 @@ class ClaimedDevices(Family):
         found = devices_of(pod, node, draft, config)
         if found is None:
             with draft.trial():
-                draft.record(ledger.untie(leaving_claims(draft.snapshot, ledger)))
+                draft.record(ledger.untie(ledger.leaving_claims(draft.snapshot.pods)))
                 found = devices_of(pod, node, draft, config)
         return found or None
 

@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices in use that evictions cannot free, and claims that come free without any eviction.
-
-The first decide if a refusal can be resolved by evictions (dra.md 9). The second are reserved for nominated pods.
-"""
+"""Devices in use that evictions cannot free. They decide if a refusal can be resolved by evictions (dra.md 9)."""
 
 from koordpy.cache.snapshot import Snapshot
 from koordpy.devices.dra.filters.claim_refusal import may_be_evicted
-from koordpy.devices.dra.ledger.claim_book import claim_view
-from koordpy.devices.dra.ledger.claim_ledger import ClaimLedger
 from koordpy.devices.dra.ledger.device_objects import DeviceObjects, grant_of
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.pods.claim_refs import CLAIMS
@@ -25,21 +20,3 @@ def lasting_usage(objects: DeviceObjects, snapshot: Snapshot) -> DeviceUsage | N
             for granted in grant_of(claim.status.allocation):
                 usage.change(granted, -1)
     return usage if freed else None
-
-
-def leaving_claims(snapshot: Snapshot, ledger: ClaimLedger) -> list[str]:
-    """Returns the allocated claims with only terminating or deleted pods as consumers.
-
-    Their devices come free, at the latest when koordpy releases the claim of a pod that is gone (dra.md 10).
-    """
-    staying = {
-        pod.uid for pod in snapshot.pods.values() if CLAIMS in pod.asks and not pod.pod.metadata.deletion_timestamp
-    }
-    objects = claim_view(snapshot.families).objects
-    return [
-        key
-        for key in dict.fromkeys(key for keys in objects.by_consumer.values() for key in keys)
-        if key not in ledger.taken
-        and ledger.allocation(key) is not None
-        and all(one.resource == "pods" and one.uid not in staying for one in objects.claims[key].status.reserved_for)
-    ]

@@ -179,6 +179,19 @@ class ClaimBook(FamilyBook):
             add_amounts(total, {r: n for r, n in found.items() if node.name not in served.get(r, ())}, -1)
         return {resource: amount for resource, amount in total.items() if amount}
 
+    def device_users(self, *, pods: Collection[str] = (), node: str = "") -> Iterable[Collection[str]]:
+        objects = self.objects.view()
+        keys = dict.fromkeys(key for uid in pods for key in objects.by_consumer.get(uid, ()))
+        if (known := self._nodes.get(node)) is not None:
+            here = {device.id for device in objects.offers.at(known).devices}
+            keys.update(
+                dict.fromkeys(key for key, grant in objects.grants() if any(one.device in here for one in grant))
+            )
+        for key in keys:
+            consumers = objects.claims[key].status.reserved_for
+            if consumers and all(one.resource == "pods" for one in consumers):
+                yield {one.uid for one in consumers}
+
     def hold(self, pod: PodInfo, given: Any) -> None:
         if given:
             self._assumed[pod.key], self._uids[pod.key] = given, pod.uid

@@ -14,14 +14,13 @@ from msgspec import structs
 
 from koordpy.api.claim_objects import (
     Allocation,
+    ClaimConsumer,
     ResourceSlice,
 )
 from koordpy.devices.dra.ledger.device_objects import DeviceObjects, grant_of
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
-from koordpy.pods.claim_refs import (
-    Grant,
-)
+from koordpy.pods.claim_refs import CLAIMS, Grant
 from koordpy.pods.family_books import DeviceLedger, FamilyView
 from koordpy.pods.pod_info import PodInfo
 
@@ -31,7 +30,7 @@ class ClaimLedger(DeviceLedger):
 
     def __init__(self, view: "ClaimView") -> None:
         super().__init__()
-        self._objects, self._frees = view.objects, view.frees
+        self._objects, self._frees, self._live = view.objects, view.frees, view.live
         self.taken: dict[str, Grant] = dict(view.promised)
         """Claim -> devices that are allocated on the Draft, for assumed pods, or by a write in progress."""
         self.nodes: dict[str, int] = {}
@@ -50,6 +49,8 @@ class ClaimLedger(DeviceLedger):
         self._usage: DeviceUsage | None = None
         self.changed: list[tuple[str, str]] = []
         """(driver, pool) of each device that was taken or freed, in order."""
+        self._leaving: list[str] | None = None
+        """`leaving_claims` of the snapshot; None if not computed yet."""
         self.memo: dict[Any, Any] = {}
         """Results of the filter for this Draft."""
 
@@ -113,13 +114,45 @@ class ClaimLedger(DeviceLedger):
 
         return undo
 
+    def leaving_claims(self, pods: Mapping[str, PodInfo]) -> list[str]:
+        """Returns the allocated claims of which every consumer is a pod that is terminating or deleted.
+
+        Their devices come free, at the latest when koordpy releases the claim of a deleted pod (dra.md 10). pods: all
+        pods of the snapshot.
+        """
+        if self._leaving is None:
+            staying = {
+                pod.uid for pod in pods.values() if CLAIMS in pod.asks and not pod.pod.metadata.deletion_timestamp
+            }
+            keys = dict.fromkeys(key for keys in self._objects.by_consumer.values() for key in keys)
+            self._leaving = [
+                key
+                for key in keys
+                if all(one.resource == "pods" and one.uid not in staying for one in self._consumers(key))
+            ]
+        return [key for key in self._leaving if key not in self.taken and self.allocation(key) is not None]
+
+    def untie_deleted(self, pods: Mapping[str, PodInfo]) -> Callable[[], None] | None:
+        """Implements `DeviceLedger.untie_deleted`."""
+        leaving = self.leaving_claims(pods) if self._live else []
+        uids = {pod.uid for pod in pods.values()} if leaving else set()
+        gone = [
+            key
+            for key in leaving
+            if all(one.uid not in uids or one.uid in self._gone.get(key, ()) for one in self._consumers(key))
+        ]
+        return self.untie(gone) if gone else None
+
+    def _consumers(self, claim: str) -> Sequence[ClaimConsumer]:
+        return self._objects.claims[claim].status.reserved_for
+
     def evict(self, pod: PodInfo) -> None:
         """Implements `DeviceLedger.evict`: a claim is free once the Draft evicts all of its consumers."""
         for claim in self._objects.by_consumer.get(pod.uid, ()) if self._frees else ():
             gone = self._gone.setdefault(claim, set())
             gone.add(pod.uid)
             known = self._objects.claims[claim]
-            if all(one.uid in gone for one in known.status.reserved_for):
+            if all(one.uid in gone for one in self._consumers(claim)):
                 self.freed[claim] = None
                 assert known.status.allocation is not None
                 self._change(grant_of(known.status.allocation), -1)

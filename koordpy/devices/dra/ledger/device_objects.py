@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resource claims, PodGroups with claims, and the offers of devices, at one moment."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from koordpy.api.claim_objects import (
@@ -63,11 +63,16 @@ class DeviceObjects:
     def usage(self) -> DeviceUsage:
         """The devices and counters that allocations in the status of claims use. Must not be changed."""
         usage = DeviceUsage(self.offers)
-        for claim in self.claims.values():
-            if claim.status.allocation is not None:
-                for one in grant_of(claim.status.allocation):
-                    usage.change(one, 1)
+        for _, grant in self.grants():
+            for one in grant:
+                usage.change(one, 1)
         return usage
+
+    def grants(self) -> Iterator[tuple[str, Grant]]:
+        """Yields (allocated claim, its devices)."""
+        for key, claim in self.claims.items():
+            if claim.status.allocation is not None:
+                yield key, grant_of(claim.status.allocation)
 
     @property
     def allocated(self) -> frozenset[DeviceId]:
