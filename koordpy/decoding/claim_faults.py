@@ -15,7 +15,7 @@ from koordpy.api.claim_objects import (
     ResourceSlice,
 )
 from koordpy.api.field_faults import Fault
-from koordpy.api.objects import KubernetesObject
+from koordpy.api.objects import KubernetesObject, NodeSelector
 
 MAX_ALTERNATIVES = 8
 MODES = ("", "ExactCount", "All")
@@ -89,9 +89,11 @@ def _slice_faults(obj: ResourceSlice) -> Iterator[Fault]:
     ways = (bool(spec.node_name), spec.node_selector is not None, spec.all_nodes, spec.per_device_node_selection)
     if sum(map(bool, ways)) != 1:
         yield Fault("spec", "exactly one of nodeName, nodeSelector, allNodes and perDeviceNodeSelection is required")
+    yield from _term_faults(spec.node_selector, "spec.nodeSelector")
     for i, device in enumerate(spec.devices):
         at = f"spec.devices[{i}]"
         facts = device.facts
+        yield from _term_faults(facts.node_selector, f"{at}.nodeSelector")
         if spec.per_device_node_selection:
             own = (bool(facts.node_name), facts.node_selector is not None, facts.all_nodes)
             if sum(map(bool, own)) != 1:
@@ -100,3 +102,8 @@ def _slice_faults(obj: ResourceSlice) -> Iterator[Fault]:
             policy = capacity.request_policy
             if policy is not None and policy.valid_range is not None and policy.valid_values:
                 yield Fault(f"{at}.capacity[{name}].requestPolicy", "validRange and validValues must not both be given")
+
+
+def _term_faults(selector: NodeSelector | None, at: str) -> Iterator[Fault]:
+    if selector is not None and len(selector.node_selector_terms) > 1:
+        yield Fault(f"{at}.nodeSelectorTerms", "must not have more than one term")

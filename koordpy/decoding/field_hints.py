@@ -18,7 +18,18 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from koordpy.api.claim_objects import DeviceAttribute
+from koordpy.api.claim_objects import (
+    DeviceAttribute,
+    DeviceClaim,
+    DeviceRequest,
+    DeviceTaint,
+    DeviceToleration,
+    ExactRequest,
+    ResourcePool,
+    ResourceSliceSpec,
+    SliceDevice,
+    SubRequest,
+)
 from koordpy.api.custom_objects import (
     ClusterNetworkTopology,
     ClusterNetworkTopologySpec,
@@ -33,7 +44,7 @@ from koordpy.api.custom_objects import (
     HierarchyEntry,
     ZoneResource,
 )
-from koordpy.api.field_faults import FieldWalk, key_path, literal
+from koordpy.api.field_faults import FieldWalk, key_path, literal, shown
 from koordpy.api.object_names import CONTAINER_NAME, LABEL_KEY, LABEL_VALUE
 from koordpy.api.objects import (
     Container,
@@ -161,7 +172,14 @@ def _pairs(*, values: bool) -> Look:
     return look
 
 
+def _no_admin(raw: Any, path: str, walk: FieldWalk) -> None:
+    """Adds a warning for admin access of an alternative, which the API does not have."""
+    if raw is not None:
+        walk.doubt(path, "is not read: an alternative has no admin access")
+
+
 _POLICY = _one_of("Honor", "Ignore")
+_EFFECT = _similar_to("NoSchedule", "NoExecute", "None")
 VALUES: Mapping[type, Mapping[str, Look]] = MappingProxyType(
     {
         Requirement: {"operator": _one_of("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")},
@@ -186,6 +204,10 @@ VALUES: Mapping[type, Mapping[str, Look]] = MappingProxyType(
         PodGroupSpec: {"minMember": _within(0)},
         UpstreamGang: {"minCount": _within(1)},
         DeviceEntry: {"type": _similar_to("gpu")},
+        SubRequest: {"adminAccess": _no_admin},
+        DeviceTaint: {"effect": _EFFECT},
+        DeviceToleration: {"effect": _EFFECT, "operator": _one_of("Exists", "Equal")},
+        ResourcePool: {"generation": _within(0), "resourceSliceCount": _within(1)},
     }
 )
 """Struct -> field -> check of its value."""
@@ -243,6 +265,27 @@ def _one_policy(raw: Any, path: str, walk: FieldWalk) -> None:
         walk.doubt(path, "exactly one of basic and gang must be set: the API server would reject it")
 
 
+def _config_of_requests(raw: Any, path: str, walk: FieldWalk) -> None:
+    """Checks that each entry of a claim's configuration names requests of the claim."""
+    requests, config = raw.get("requests"), raw.get("config")
+    known = set[str]()
+    for request in requests if isinstance(requests, list) else ():
+        if isinstance(request, dict) and isinstance(name := request.get("name"), str):
+            parts = request.get("firstAvailable")
+            subs = [one.get("name") for one in parts if isinstance(one, dict)] if isinstance(parts, list) else []
+            known |= {name, *(f"{name}/{one}" for one in subs)}
+    for i, entry in enumerate(config if isinstance(config, list) else ()):
+        at = f"{key_path(path, 'config')}[{i}].requests"
+        names = entry.get("requests") if isinstance(entry, dict) else None
+        if names is not None and not isinstance(names, list):
+            walk.fault(at, f"must be a list, not {shown(names)}")
+        for j, name in enumerate(names if isinstance(names, list) else ()):
+            if not isinstance(name, str):
+                walk.fault(f"{at}[{j}]", f"must be a string, not {shown(name)}")
+            elif name not in known:
+                walk.doubt(f"{at}[{j}]", f'no request is named "{name}": the API server would reject it')
+
+
 def _whole_devices(raw: Any, path: str, walk: FieldWalk) -> None:
     """Adds a fault for each amount of an extended resource in a zone that is a quantity, but not a whole number."""
     name = raw.get("name")
@@ -271,6 +314,14 @@ WHOLE: Mapping[type, tuple[Look, ...]] = MappingProxyType(
         PodSpec: (_requires("containers"),),
         Container: (_requires("name"),),
         ZoneResource: (_whole_devices,),
+        DeviceClaim: (_config_of_requests,),
+        DeviceRequest: (_requires("name"),),
+        ExactRequest: (_requires("deviceClassName"),),
+        SubRequest: (_requires("name", "deviceClassName"),),
+        DeviceTaint: (_requires("key", "effect"),),
+        ResourceSliceSpec: (_requires("driver", "pool"),),
+        ResourcePool: (_requires("name"),),
+        SliceDevice: (_requires("name"),),
     }
 )
 """Struct -> checks of several fields together."""

@@ -84,9 +84,79 @@ def test_faults_of_claims_and_templates(devices: dict[str, Any], faults: list[st
             },
             ["spec.devices[0].capacity[m].requestPolicy: validRange and validValues must not both be given"],
         ),
+        (
+            {"nodeSelector": {"nodeSelectorTerms": [{}, {}]}},
+            ["spec.nodeSelector.nodeSelectorTerms: must not have more than one term"],
+        ),
     ],
 )
 def test_faults_of_slices(spec: dict[str, Any], faults: list[str]) -> None:
     found = decode({"spec": spec}, ResourceSlice).rest
     assert found is not None
     assert [str(one) for one in claim_faults(found)] == faults
+
+
+HINTS: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
+    "a right slice": (ResourceSlice, {"driver": "d", "pool": {"name": "p"}, "nodeName": "n1"}, []),
+    "names of a slice": (
+        ResourceSlice,
+        {"pool": {"generation": -1, "resourceSliceCount": 0}, "devices": [{}]},
+        [
+            "spec.pool.generation: -1 is less than 0: the API server would reject it",
+            "spec.pool.resourceSliceCount: 0 is less than 1: the API server would reject it",
+            "spec.pool.name: is missing: the API server would reject it",
+            "spec.devices[0].name: is missing: the API server would reject it",
+            "spec.driver: is missing: the API server would reject it",
+        ],
+    ),
+    "an unknown effect of a taint is allowed, a misspelt one is not": (
+        ResourceSlice,
+        {
+            "driver": "d",
+            "pool": {"name": "p"},
+            "devices": [
+                {"name": "a", "taints": [{"key": "k", "effect": "Throttle"}, {"key": "k", "effect": "NoShedule"}]}
+            ],
+        },
+        ["spec.devices[0].taints[1].effect: 'NoShedule' is not read, did you mean NoSchedule?"],
+    ),
+    "names of requests": (
+        ResourceClaim,
+        {"devices": {"requests": [{"exactly": {}}, {"name": "a", "firstAvailable": [{"adminAccess": True}]}]}},
+        [
+            "spec.devices.requests[0].exactly.deviceClassName: is missing: the API server would reject it",
+            "spec.devices.requests[0].name: is missing: the API server would reject it",
+            "spec.devices.requests[1].firstAvailable[0].adminAccess: is not read: an alternative has no admin access",
+            "spec.devices.requests[1].firstAvailable[0].name: is missing: the API server would reject it",
+            "spec.devices.requests[1].firstAvailable[0].deviceClassName: is missing: the API server would reject it",
+        ],
+    ),
+    "a toleration": (
+        ResourceClaim,
+        {"devices": exactly(tolerations=[{"operator": "In"}])},
+        [
+            "spec.devices.requests[0].exactly.tolerations[0].operator: 'In' is none of Exists, Equal: the API server "
+            "would reject it"
+        ],
+    ),
+    "requests of a configuration": (
+        ResourceClaim,
+        {
+            "devices": {
+                "requests": [GPU],
+                "config": [{"requests": ["gpu", "x"]}, {"requests": "gpu"}, {"requests": [1]}],
+            }
+        },
+        [
+            'spec.devices.config[0].requests[1]: no request is named "x": the API server would reject it',
+            "spec.devices.config[1].requests: must be a list, not the string 'gpu'",
+            "spec.devices.config[2].requests[0]: must be a string, not the number 1",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "spec", "texts"), HINTS.values(), ids=HINTS)
+def test_warnings_and_faults_of_fields(kind: Any, spec: dict[str, Any], texts: list[str]) -> None:
+    found = decode({"spec": spec}, kind)
+    assert sorted(str(one) for one in (*found.doubts, *found.faults)) == sorted(texts)
