@@ -50,7 +50,7 @@ class ExactRequest(Wire, frozen=True):
 
 
 class SubRequest(ExactRequest, frozen=True):
-    """One alternative in the list `firstAvailable` of a request."""
+    """One alternative in the list `firstAvailable` of a request. The API has no `adminAccess` here."""
 
     name: str = ""
 
@@ -221,6 +221,7 @@ class CounterUse(Wire, frozen=True):
 
     counter_set: str = ""
     counters: dict[str, Counter] = {}
+    compatibility_groups: Any = None
 
 
 class BasicDevice(Wire, frozen=True):
@@ -236,7 +237,9 @@ class BasicDevice(Wire, frozen=True):
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
     compatibility_groups: Any = None
+    node_allocatable_resources: Any = None
     node_allocatable_resource_mappings: Any = None
+    """Name of `nodeAllocatableResources` in Kubernetes 1.36."""
 
 
 class SliceDevice(BasicDevice, frozen=True):

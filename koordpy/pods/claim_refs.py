@@ -21,9 +21,11 @@ CLAIMS = "claims"
 """Name of the device family of resource claims."""
 MAX_CONSUMERS = 256
 """Maximum number of entries of a claim's `status.reservedFor` in the API."""
-IMPLICIT = "-extended-resources"
-"""End of the provisional key in a plan of the claim that serves a pod's extended resources. The name of the created
-claim has further characters after it."""
+IMPLICIT = "/extended-resources"
+"""End of the provisional key in a plan of the claim that serves a pod's extended resources. No other claim has such a
+key, because names contain no slash."""
+IMPLICIT_STEM = "-extended-resources-"
+"""The name of a created claim for extended resources: the pod's name, this, and further characters."""
 
 
 class DeviceId(NamedTuple):
@@ -103,6 +105,13 @@ def resource_claims(pod: PodInfo, group: UpstreamPodGroup | None = None) -> list
 def implicit_key(pod: PodInfo) -> str:
     """Returns the provisional key, in a plan, of the claim for a pod's extended resources."""
     return f"{pod.key}{IMPLICIT}"
+
+
+def claim_title(key: str) -> str:
+    """Returns `namespace/name` of a claim by its key, for messages; of a claim that is not created yet without the
+    further characters of its name."""
+    is_implicit = key.endswith(IMPLICIT)
+    return f"{key.removesuffix(IMPLICIT)}{IMPLICIT_STEM}".removesuffix("-") if is_implicit else key
 
 
 def consumer_of(pod: Pod, group: UpstreamPodGroup | None = None) -> ClaimConsumer:

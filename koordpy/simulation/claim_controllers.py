@@ -32,6 +32,7 @@ from koordpy.cache.cluster_state import ClusterState
 from koordpy.decoding.strict_decoding import decode
 from koordpy.pods.claim_refs import claim_group, claim_names, consumer_of
 from koordpy.pods.volume_book import claim_key
+from koordpy.simulation.claim_report import EXTENDED
 from koordpy.workloads.workload_manifest import controlling
 
 CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
@@ -137,12 +138,14 @@ class ClaimControllers:
         return {(owner.uid, entry): meta.name for meta, owner, entry in owned if owner is not None and entry}
 
     def settle(self, pods: Iterable[Pod]) -> None:
-        """Releases the claims of finished pods. Consumers of claims that are stated by name get the generated uids of
-        pods.
+        """Releases the claims of finished pods, and deletes claims that an earlier attempt has left.
+
+        Consumers of claims that are stated by name get the generated uids of pods.
 
         pods: all pods of the input.
         """
         listed = list(pods)
+        self._drop_leftovers(listed)
         made = {f"{one.metadata.namespace}/{one.metadata.name}": one for one in listed if _has_made_up_uid(one)}
         for claim in list(self._state.objects_of(ResourceClaim).values()) if made else ():
             consumers = [self._named(one, claim.metadata.namespace, made) for one in claim.status.reserved_for]
@@ -151,6 +154,21 @@ class ClaimControllers:
         for pod in listed:
             if pod.status.phase in ("Succeeded", "Failed") and _has_claims(pod):
                 self.release(pod)
+
+    def _drop_leftovers(self, pods: Iterable[Pod]) -> None:
+        """Deletes the claims for extended resources of unbound pods, as the scheduler does before it plans them."""
+        made = [
+            claim for claim in self._state.objects_of(ResourceClaim).values() if EXTENDED in claim.metadata.annotations
+        ]
+        waiting = {one.metadata.uid for one in pods if made and self._is_unbound(one)}
+        for claim in made:
+            owner = claim.metadata.controller
+            if owner is not None and owner.uid in waiting:
+                self._state.delete(ResourceClaim, f"{claim.metadata.namespace}/{claim.metadata.name}")
+
+    def _is_unbound(self, pod: Pod) -> bool:
+        is_assumed = self._state.assumed_node(f"{pod.metadata.namespace}/{pod.metadata.name}") is not None
+        return not pod.spec.node_name and not is_assumed
 
     def _named(self, consumer: ClaimConsumer, namespace: str, made: Mapping[str, Pod]) -> ClaimConsumer:
         pod = made.get(f"{namespace}/{consumer.name}") if consumer.resource == "pods" else None

@@ -223,7 +223,7 @@ def _current(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[Reso
     listed = list(slices)
     for one in listed:
         key = one.spec.driver, one.spec.pool.name
-        newest[key] = max(newest.get(key, 0), one.spec.pool.generation)
+        newest[key] = max(newest.get(key, one.spec.pool.generation), one.spec.pool.generation)
     found: dict[tuple[str, str], list[ResourceSlice]] = {}
     for one in listed:
         key = one.spec.driver, one.spec.pool.name

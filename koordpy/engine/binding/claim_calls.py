@@ -20,7 +20,7 @@ from koordpy.engine.client.api_errors import ApiError
 from koordpy.engine.client.api_replies import is_older
 from koordpy.engine.client.api_resources import PODS, RESOURCE_CLAIMS, Resource
 from koordpy.engine.engine_context import Context
-from koordpy.pods.claim_refs import IMPLICIT
+from koordpy.pods.claim_refs import IMPLICIT_STEM
 from koordpy.pods.object_book import object_key
 from koordpy.pods.pod_info import PodInfo
 
@@ -107,7 +107,7 @@ class ClaimCalls:
             "apiVersion": resource.api_version,
             "kind": resource.kind,
             "metadata": {
-                "generateName": f"{info.name}{IMPLICIT}-",
+                "generateName": f"{info.name}{IMPLICIT_STEM}",
                 "namespace": info.namespace,
                 "annotations": {MADE: "true"},
                 "ownerReferences": [owner],

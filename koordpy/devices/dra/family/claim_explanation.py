@@ -23,7 +23,7 @@ from koordpy.devices.dra.ledger.claim_book import claim_view
 from koordpy.devices.dra.ledger.device_objects import DeviceObjects
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.family_round import NodeFacts
-from koordpy.pods.claim_refs import CLAIMS, IMPLICIT, DeviceId
+from koordpy.pods.claim_refs import CLAIMS, IMPLICIT, DeviceId, claim_title
 
 Edit = Callable[[Snapshot], Snapshot]
 
@@ -49,7 +49,7 @@ def given_devices(rule: DynamicResources, node: int) -> list[dict[str, str]]:
         return []
     return [
         {
-            "claim": f"{claim.key}-sim" if claim.key.endswith(IMPLICIT) else claim.key,
+            "claim": f"{claim_title(claim.key)}-sim" if claim.key.endswith(IMPLICIT) else claim.key,
             "request": one.request,
             "driver": one.device.driver,
             "pool": one.device.pool,

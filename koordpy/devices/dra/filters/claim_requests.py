@@ -13,13 +13,23 @@ from typing import NamedTuple
 
 import msgspec
 
-from koordpy.api.claim_objects import DeviceClaim, DeviceClass, DeviceRequest, DeviceToleration, ExactRequest
+from koordpy.api.claim_objects import (
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceToleration,
+    ExactRequest,
+    SubRequest,
+)
 from koordpy.api.quantity import parse_exact
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
+from koordpy.pods.claim_refs import claim_title
 
 MAX_RESULTS = 32
 """Maximum number of devices of a claim."""
 ALL = "All"
+DERIVED = "derived attributes"
+"""The feature that a request with `derivedAttributes` needs; koordpy never supports it."""
 
 
 class SelectorText(NamedTuple):
@@ -124,7 +134,7 @@ def _read(content: bytes, devices: DeviceClaim, offers: DeviceOffers) -> ClaimSp
             if any(one.cel is None for one in (*found.spec.selectors, *exact.selectors)):
                 unsupported = unsupported or "selectors other than CEL"
             if exact.derived_attributes:
-                unsupported = unsupported or "derived attributes"
+                unsupported = unsupported or DERIVED
             alternatives.append(_alternative(request, name, exact, found))
         requests.append(RequestSpec(request.name, tuple(alternatives)))
     constraints = tuple(
@@ -134,6 +144,11 @@ def _read(content: bytes, devices: DeviceClaim, offers: DeviceOffers) -> ClaimSp
         for one in devices.constraints
     )
     return ClaimSpec(content, tuple(requests), constraints, unsupported, missing)
+
+
+def has_derived_attributes(devices: DeviceClaim) -> bool:
+    """Returns whether a request of a claim defines derived attributes."""
+    return any(exact.derived_attributes for request in devices.requests for _, exact in request.alternatives)
 
 
 def _alternative(request: DeviceRequest, name: str, exact: ExactRequest, found: DeviceClass) -> Alternative:
@@ -148,7 +163,7 @@ def _alternative(request: DeviceRequest, name: str, exact: ExactRequest, found: 
         selectors=tuple(SelectorText(o, i, one.cel.expression) for o, i, one in texts if one.cel is not None),
         count=1 if exact.count is None else exact.count,
         all=exact.allocation_mode == ALL,
-        admin=bool(exact.admin_access),
+        admin=bool(exact.admin_access) and not isinstance(exact, SubRequest),
         tolerations=tuple(exact.tolerations),
         capacity=tuple((key, parse_exact(amount)) for key, amount in wanted.items()),
     )
@@ -161,7 +176,7 @@ def class_alternative(name: str, offers: DeviceOffers) -> Alternative:
 
 def too_many_devices(key: str, number: int) -> str:
     """Returns the error of a claim that needs more devices than an allocation may have."""
-    return f"claim {key}: number of requested devices {number} exceeds the claim limit of {MAX_RESULTS}"
+    return f"claim {claim_title(key)}: number of requested devices {number} exceeds the claim limit of {MAX_RESULTS}"
 
 
 def alternatives_of(specs: Sequence[ClaimSpec]) -> list[Alternative]:

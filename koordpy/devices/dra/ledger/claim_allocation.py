@@ -33,7 +33,7 @@ def allocation_of(
     tolerations = {name: exact.tolerations for request in devices.requests for name, exact in request.alternatives}
     results = []
     for i, one in enumerate(grant):
-        offered = offers.by_id.get(one.device)
+        offered = offers.device(one.device, node)
         results.append(
             DeviceResult(
                 request=one.request,
@@ -92,7 +92,7 @@ def node_selector(grant: Grant, node: str, offers: DeviceOffers) -> NodeSelector
     expressions: list[Requirement] = []
     fields: list[Requirement] = []
     for one in grant:
-        device = offers.by_id.get(one.device)
+        device = offers.device(one.device, node)
         if device is None or device.node or device.facts.binds_to_node:
             here = Requirement(key="metadata.name", operator="In", values=((device.node if device else "") or node,))
             return NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=(here,))])

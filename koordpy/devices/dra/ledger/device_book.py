@@ -27,6 +27,7 @@ from koordpy.devices.dra.ledger.extended_claims import MADE, ExtendedClaim, exte
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
 from koordpy.pods.claim_refs import (
     IMPLICIT,
+    IMPLICIT_STEM,
     DeviceId,
     Grant,
     claim_group,
@@ -153,7 +154,9 @@ class DeviceBook:
         """Creates the allocated claim for a pod's extended resources."""
         meta = pod.metadata
         spec = self.extended(pod, grant)
-        name = free_name(f"{meta.name}{IMPLICIT}-sim", lambda one: self.get(ResourceClaim, f"{meta.namespace}/{one}"))
+        name = free_name(
+            f"{meta.name}{IMPLICIT_STEM}sim", lambda one: self.get(ResourceClaim, f"{meta.namespace}/{one}")
+        )
         owner = OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=meta.uid, controller=True)
         claim = ResourceClaim(
             metadata=ObjectMeta(

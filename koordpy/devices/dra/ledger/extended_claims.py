@@ -65,10 +65,15 @@ def class_of(resource: str, offers: DeviceOffers) -> str | None:
     return resource_classes(offers).get(resource)
 
 
+def _is_served(resource: str) -> bool:
+    """Returns whether devices may serve a resource: an extended resource, or one that selects a class by its name."""
+    return is_extended(resource) or resource.startswith(CLASS_RESOURCE)
+
+
 def requested_units(container: Container) -> dict[str, int]:
     """Returns extended resource -> number that a container requests; a limit without a request counts."""
     asked = {**container.resources.limits, **container.resources.requests}
-    found = {name: units(name, amount) for name, amount in asked.items() if is_extended(name)}
+    found = {name: units(name, amount) for name, amount in asked.items() if _is_served(name)}
     return {name: number for name, number in found.items() if number > 0}
 
 

@@ -119,6 +119,12 @@ def _is_target(rule: DeviceTaintRule, device: DeviceId) -> bool:
     return all(not want or want == own for want, own in fields)
 
 
+def _has_groups(device: SliceDevice) -> bool:
+    """Returns whether a device names compatibility groups, which koordpy does not read."""
+    facts = device.facts
+    return bool(facts.compatibility_groups) or any(use.compatibility_groups for use in facts.consumes_counters)
+
+
 class DevicePool:
     """The slices of the newest generation of a pool."""
 
@@ -128,7 +134,7 @@ class DevicePool:
         self.slices = sorted((s for s in slices if s.spec.pool.generation == newest), key=lambda s: s.metadata.name)
         first = self.slices[0].spec
         self.driver, self.name = first.driver, first.pool.name
-        usable = [one for one in self.slices if not any(d.facts.compatibility_groups for d in one.spec.devices)]
+        usable = [one for one in self.slices if not any(map(_has_groups, one.spec.devices))]
         self.expected = max(one.spec.pool.resource_slice_count for one in self.slices)
         self.found = len(usable)
         self.is_complete = self.found == self.expected
@@ -230,6 +236,17 @@ class DeviceOffers:
         """The devices of all pools, also of incomplete ones."""
         return {device.id: device for pool in self.pools.values() for device in pool.devices}
 
+    def device(self, key: DeviceId, node: str) -> OfferedDevice | None:
+        """Returns a device as a node (name) reaches it; None for an unknown device.
+
+        Devices of different nodes may have equal names.
+        """
+        found = self.by_id.get(key)
+        if found is not None and key.device in found.pool.repeated:
+            alike = (one for one in found.pool.devices if one.id == key and one.node == node)
+            return next(alike, found)
+        return found
+
     @cached_property
     def _reach(self) -> _Reach:
         local: dict[str, list[DevicePool]] = {}
@@ -306,7 +323,9 @@ def _tolerates(toleration: Any, taint: DeviceTaint) -> bool:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
-    return bool(toleration.operator == "Exists" or toleration.value == taint.value)
+    if toleration.operator in ("", "Equal"):
+        return bool(toleration.value == taint.value)
+    return bool(toleration.operator == "Exists")
 
 
 def local_nodes(devices: Collection[OfferedDevice]) -> set[str]:
