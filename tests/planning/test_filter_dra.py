@@ -25,6 +25,7 @@ from koordpy.api.claim_objects import (
     DeviceResults,
     DeviceSelector,
     DeviceTaint,
+    DeviceToleration,
     ExactRequest,
     ResourceClaim,
     ResourceClaimSpec,
@@ -104,6 +105,7 @@ def facts(**attributes: Any) -> dict[str, DeviceAttribute]:
     return {name: DeviceAttribute(**{kinds[type(value)]: value}) for name, value in attributes.items()}
 
 
+USER = ClaimConsumer(resource="pods", name="r", uid="uid-r")
 NODE_CASES: dict[str, tuple[list[Any], dict[str, str]]] = {
     "example 12: two asked, one offered": (
         [offers("n1", "g0"), offers("n2", "g0", "g1"), resource_claim("c", asks(2))],
@@ -172,6 +174,39 @@ NODE_CASES: dict[str, tuple[list[Any], dict[str, str]]] = {
         ],
         {"n1": NODE_RESOURCES, "n2": CANNOT},
     ),
+    "a device that takes resources of its node, as Kubernetes 1.37 writes it": (
+        [offers("n1", "g0", node_allocatable_resources={"memory": {"overhead": {}}}), resource_claim("c", asks())],
+        {"n1": NODE_RESOURCES, "n2": CANNOT},
+    ),
+    "a device that takes resources of its node, with admin access": (
+        [
+            offers("n1", "g0", node_allocatable_resources={"cpu": {"mapping": {}}}),
+            resource_claim("c", asks(admin_access=True)),
+        ],
+        {"n1": NODE_RESOURCES, "n2": CANNOT},
+    ),
+    "allocated already to a device that takes resources of its node": (
+        [
+            offers("n1", "g0", "g1", node_allocatable_resources={"cpu": {"mapping": {}}}),
+            resource_claim("c", asks(), allocation=held("g0", at="n1"), reserved_for=[USER]),
+        ],
+        {"n1": NODE_RESOURCES, "n2": ELSEWHERE},
+    ),
+    "a device with compatibility groups": (
+        [
+            offers("n1", "g0", consumes_counters=[CounterUse(counter_set="s", compatibility_groups=["a"])]),
+            offers("n2", "g0", compatibility_groups=["a"]),
+            resource_claim("c", asks()),
+        ],
+        dict.fromkeys(("n1", "n2"), f"{CANNOT}, class gpu: selector #0 matches no device"),
+    ),
+    "an unknown operator tolerates nothing": (
+        [
+            offers("n1", "g0", taints=[DeviceTaint(key="k", value="v", effect="NoSchedule")]),
+            resource_claim("c", asks(tolerations=[DeviceToleration(key="k", value="v", operator="In")])),
+        ],
+        {"n1": CANNOT, "n2": CANNOT},
+    ),
     "a device that takes resources of its node is of no use to the claim": (
         [
             offers("n1", "g0", node_allocatable_resource_mappings={"cpu": {}}),
@@ -219,6 +254,16 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     ),
     "derived attributes": (
         [resource_claim("c", asks(derived_attributes=[msgspec.Raw(b'{"name": "custom/numa"}')]))],
+        "unsupported: derived attributes",
+    ),
+    "derived attributes, allocated already": (
+        [
+            resource_claim(
+                "c",
+                asks(derived_attributes=[msgspec.Raw(b'{"name": "custom/numa"}')]),
+                allocation=held("g0", at="n1", anywhere=True),
+            )
+        ],
         "unsupported: derived attributes",
     ),
 }
@@ -382,7 +427,7 @@ def test_a_node_without_units_of_a_resource_serves_it_by_devices() -> None:
     assert bound(plan) == {"p0": "n1", "p1": "n1"}
     assert messages(plan) == {"p2": "0/2 nodes are available: 2 cannot allocate all claims."}
     given = [one.devices["claims"] for one in plan.placements]
-    assert [list(one) for one in given] == [["default/p0-extended-resources"], ["default/p1-extended-resources"]]
+    assert [list(one) for one in given] == [["default/p0/extended-resources"], ["default/p1/extended-resources"]]
 
 
 @pytest.mark.parametrize(("free", "placed"), [((1, 1), 2), ((2, 0), 2), ((1, 0), 0)])

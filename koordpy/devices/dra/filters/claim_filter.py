@@ -27,7 +27,7 @@ from koordpy.devices.dra.filters.claim_requests import (
 )
 from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_score
 from koordpy.devices.dra.filters.evictable_devices import lasting_usage
-from koordpy.devices.dra.filters.gate_limits import extended_limit, find_gate_limit
+from koordpy.devices.dra.filters.gate_limits import allocated_limit, extended_limit, find_gate_limit
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import DraftClaims, Mask, Wants
 from koordpy.devices.dra.ledger.claim_allocation import node_selector
@@ -79,8 +79,9 @@ class DynamicResources(DraftClaims, Rule):
     def verdict(self) -> Verdict:
         """Implements `Rule.verdict`.
 
-        Refused are nodes that an allocated claim excludes, then nodes that exclude a nominated pod with the same claim,
-        then nodes without devices for all claims together.
+        Refused are nodes that an allocated claim excludes, then all nodes if the devices of an allocated claim need an
+        unsupported feature, then nodes that exclude a nominated pod with the same claim, then nodes without devices for
+        all claims together.
         """
         count = len(self._nodes)
         which = np.zeros(count, dtype=np.int32)
@@ -91,6 +92,9 @@ class DynamicResources(DraftClaims, Rule):
             cause = f"claim {tied} is tied to a node" if tied else ""
             refusals.append(replace(ELSEWHERE, no_node_helps=cause) if cause else ELSEWHERE)
             which[elsewhere] = 1
+        if limit := self._allocated_limit():
+            refusals.append(refuse(limit))
+            which[which == 0] = len(refusals)
         promised = (which == 0) & ~self._beside_nominated()
         if promised.any():
             refusals.append(refuse(refusal_texts.CANNOT_TEXT))
@@ -126,6 +130,12 @@ class DynamicResources(DraftClaims, Rule):
             if selector is not None:
                 inside &= self._selected(selector)
         return inside
+
+    def _allocated_limit(self) -> str:
+        """Returns the unsupported feature, as a reason, that an allocated claim of the pod needs; empty for none."""
+        allocations = (self._ledger.allocation(key) for key in self.keys if key not in self._ledger.taken)
+        limits = (allocated_limit(one, self.offers) for one in allocations if one is not None)
+        return next(filter(None, limits), "")
 
     def _beside_nominated(self) -> Mask:
         """Returns [nodes] True for nodes that can use the devices reserved for claims shared with nominated pods.

@@ -7,7 +7,7 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.decoding.wire_json import unreadable
-from koordpy.devices.dra.filters.claim_requests import alternatives_of, claim_spec
+from koordpy.devices.dra.filters.claim_requests import DERIVED, alternatives_of, claim_spec, has_derived_attributes
 from koordpy.devices.dra.filters.device_matching import unsupported_selector
 from koordpy.devices.dra.filters.gate_limits import request_limit
 from koordpy.devices.dra.filters.min_bandwidth import bandwidth_fault
@@ -71,12 +71,15 @@ def claims_refusal(pod: PodInfo, view: ClaimView, ledger: ClaimLedger) -> Refusa
         if not is_user and len(consumers) + len(ledger.users.get(key, ())) >= MAX_CONSUMERS:
             cause = f"claim {one.name} is in use by {MAX_CONSUMERS} pods"
             return Refusal(PLUGIN, Code.UNRESOLVABLE, (IN_USE,), no_node_helps=cause)
-        if claim.status.allocation is None:
+        allocation = ledger.allocation(key)
+        if allocation is None:
             spec = claim_spec(claim.spec.devices, objects.offers)
             if view.gates_off and (limit := request_limit(alternatives_of([spec]), view.gates_off)):
                 return refuse(limit)
             if fault := spec_fault(spec):
                 return wait_for(fault) if spec.missing else refuse(fault)
+        elif has_derived_attributes(claim.spec.devices):
+            return refuse(f"unsupported: {DERIVED}")
     return None
 
 

@@ -41,20 +41,21 @@ class DeviceSearch:
         *,
         limit: int,
         closed: Collection[DeviceId] = (),
+        barred: Collection[DeviceId] = (),
         lazy: bool = False,
         twins: Callable[[], Sequence[Hashable]] = tuple,
         after: Mapping[int, int] | None = None,
         pairs: PairRule | None = None,
     ) -> None:
-        """closed: devices that are reserved for other pods. lazy: True to evaluate each selector only when
-        kube-scheduler does, so that `AttemptFault` is raised for exactly the same errors. twins: a further key of each
-        device that must be equal for equal devices; empty for none. after: claim -> earlier claim of an equal pod
-        (positions): the first device of the earlier claim must come first, because the order of equal pods does not
-        matter. pairs: rule for devices that pods may get together; None for no rule."""
+        """closed: devices that are reserved for other pods, or `barred`: not even for admin access. lazy: True to
+        evaluate each selector only when kube-scheduler does, so that `AttemptFault` is raised for exactly the same
+        errors. twins: a further key of each device that must be equal for equal devices; empty for none. after: claim
+        -> earlier claim of an equal pod (positions): the first device of the earlier claim must come first, because the
+        order of equal pods does not matter. pairs: rule for devices that pods may get together; None for no rule."""
         self._twins, self._after, self._pairs = twins, after or {}, pairs
         self._offer, self.devices = offer, offer.devices
         self._usage, self._matching = usage, matching
-        self._closed, self._left, self._lazy = closed, limit, lazy
+        self._closed, self._barred, self._left, self._lazy = closed, barred, limit, lazy
         self._claims = [
             SearchedClaim(one.key, one.spec, i, values=[[] for _ in one.spec.constraints])
             for i, one in enumerate(claims)
@@ -317,10 +318,10 @@ class DeviceSearch:
         return bool(answer)
 
     def _is_taken(self, alternative: Alternative, at: int) -> bool:
-        """Returns whether a device is taken whole, outside the search or in it; never for admin access."""
-        if alternative.admin:
-            return False
+        """Returns whether a device is taken whole, outside the search or in it; for admin access, if it is barred."""
         device = self.devices[at]
+        if alternative.admin:
+            return device.id in self._barred
         if device.id in self._usage.whole or device.id in self._closed:
             return True
         return not device.multi and (at in self._used or device.id in self._usage.shares)
@@ -328,10 +329,8 @@ class DeviceSearch:
     def _take(self, claim: SearchedClaim, alternative: Alternative, at: int) -> Callable[[], None] | None:
         """Takes a device for a request; returns the function that undoes it, None if the device does not fit."""
         device = self.devices[at]
-        if alternative.admin:
-            if any(other == at and (one.admin or shared is None) for one, other, shared in claim.results):
-                return None
-        elif self._is_taken(alternative, at):
+        repeats = alternative.admin and any(i == at and (one.admin or s is None) for one, i, s in claim.results)
+        if repeats or self._is_taken(alternative, at):
             return None
         consumed: dict[str, Fraction] | None = None
         if device.multi:

@@ -9,6 +9,7 @@ counts like a gate that is off, so that pods use nodes on which a device plugin 
 
 from collections.abc import Callable, Collection
 
+from koordpy.api.claim_objects import Allocation
 from koordpy.devices.dra.filters.claim_requests import Alternative
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers, NodeDevices, OfferedDevice
 from koordpy.pods.claim_refs import DeviceId
@@ -16,7 +17,7 @@ from koordpy.pods.claim_refs import DeviceId
 CONSUMABLE, CONDITIONS = "DRAConsumableCapacity", "DRADeviceBindingConditions"
 TAINTS, ADMIN, EXTENDED = "DRADeviceTaints", "DRAAdminAccess", "DRAExtendedResource"
 NODE_RESOURCES = "node allocatable resources through devices"
-"""The feature that a device with `nodeAllocatableResourceMappings` needs; koordpy never supports it."""
+"""The feature that a device with `nodeAllocatableResources` needs; koordpy never supports it."""
 CREATION = "create resourceclaims"
 """The right to create claims for extended resources, among the gates that are off if it is missing."""
 FIELDS = {
@@ -49,7 +50,7 @@ def _needed(device: OfferedDevice) -> set[str]:
     needs = {
         CONDITIONS: facts.binding_conditions,
         CONSUMABLE: facts.allow_multiple_allocations,
-        NODE_RESOURCES: facts.node_allocatable_resource_mappings,
+        NODE_RESOURCES: facts.node_allocatable_resources or facts.node_allocatable_resource_mappings,
     }
     return {name for name, present in needs.items() if present}
 
@@ -63,6 +64,17 @@ def closed_by_gates(offers: DeviceOffers, off: frozenset[str]) -> frozenset[Devi
         found = frozenset(key for key, device in offers.by_id.items() if not off.isdisjoint(_needed(device)))
         offers.memo[closed_by_gates, off] = found
     return found
+
+
+def allocated_limit(allocation: Allocation, offers: DeviceOffers) -> str:
+    """Returns the unsupported feature, as a reason, that the pods of an allocated claim need; empty if none.
+
+    A device with node allocatable resources takes amounts from the node of each of its pods, which koordpy does not
+    count.
+    """
+    closed = closed_by_gates(offers, frozenset())
+    devices = (DeviceId(one.driver, one.pool, one.device) for one in allocation.devices.results) if closed else ()
+    return off_text(NODE_RESOURCES) if any(device in closed for device in devices) else ""
 
 
 def find_gate_limit(here: NodeDevices, offers: DeviceOffers, off: frozenset[str], is_enough: Callable[[], bool]) -> str:

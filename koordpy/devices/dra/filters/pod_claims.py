@@ -192,6 +192,7 @@ class DraftClaims:
         `DeviceSearch`. closed: devices that are not allocated; None for `closed`.
         """
         pairs = self.bandwidth(node, pods if pods is not None else [(self, range(len(claims)))])
+        closed = self.closed() if closed is None else closed
 
         def kinds() -> Sequence[Hashable]:
             if not links and pairs is None:
@@ -205,7 +206,8 @@ class DraftClaims:
             self._ledger.usage if usage is None else usage,
             self._matching,
             limit=self._dra.search_limit,
-            closed=self.closed() if closed is None else closed,
+            closed=closed,
+            barred=closed & closed_by_gates(self.offers, self.view.gates_off),
             lazy=lazy,
             twins=kinds,
             after=after,
