@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from koordpy.api.claim_objects import (
     Allocation,
     BasicDevice,
+    CapacityPolicy,
     CelSelector,
     ClaimConsumer,
     CounterUse,
@@ -428,6 +429,43 @@ def test_a_node_without_units_of_a_resource_serves_it_by_devices() -> None:
     assert messages(plan) == {"p2": "0/2 nodes are available: 2 cannot allocate all claims."}
     given = [one.devices["claims"] for one in plan.placements]
     assert [list(one) for one in given] == [["default/p0/extended-resources"], ["default/p1/extended-resources"]]
+
+
+BY_CLASS = "deviceclass.resource.kubernetes.io/gpu"
+
+
+@pytest.mark.parametrize("resource", ["gpu.example.com/card", BY_CLASS])
+def test_a_resource_is_named_by_its_class_or_by_the_name_in_it(resource: str) -> None:
+    plan = planned([*NODES, EXTENDED, offers("n1", "g0"), pod("p", requests={resource: "1"})])
+    assert bound(plan) == {"p": "n1"}
+    granted = Granted("container-0-request-1", DeviceId(DRIVER, "n1", "g0"))
+    assert plan.placements[0].devices["claims"] == {"default/p/extended-resources": (granted,)}
+
+
+def test_a_resource_of_an_unknown_class_is_not_served() -> None:
+    plan = planned([*NODES, offers("n1", "g0"), pod("p", requests={BY_CLASS: "1"})])
+    assert bound(plan) == {}
+    assert messages(plan)["p"].startswith(f"0/2 nodes are available: 2 Insufficient {BY_CLASS}.")
+
+
+@pytest.mark.parametrize(
+    ("capacity", "placed"),
+    [
+        pytest.param({}, 5, id="shares without limit"),
+        pytest.param(
+            {"memory": DeviceCapacity(value="40Gi", request_policy=CapacityPolicy(default="10Gi"))}, 4, id="4"
+        ),
+        pytest.param({"memory": DeviceCapacity(value="40Gi")}, 1, id="a share is the whole"),
+        pytest.param(
+            {"memory": DeviceCapacity(value="40Gi", request_policy=CapacityPolicy(default="0"))}, 5, id="zero"
+        ),
+    ],
+)
+def test_pods_with_extended_resources_share_a_device(capacity: dict[str, DeviceCapacity], placed: int) -> None:
+    shared = offers("n1", "g0", capacity=capacity, allow_multiple_allocations=True)
+    asking = [pod(f"p{i}", requests={"gpu.example.com/card": "1"}, created=i) for i in range(5)]
+    plan = planned([*NODES, EXTENDED, shared, *asking])
+    assert bound(plan) == {f"p{i}": "n1" for i in range(placed)}
 
 
 @pytest.mark.parametrize(("free", "placed"), [((1, 1), 2), ((2, 0), 2), ((1, 0), 0)])

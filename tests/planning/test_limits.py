@@ -32,6 +32,7 @@ KNOWN = {
     "devices/dra/cel_syntax.py": {"MAX_LOOPS"},
     "devices/dra/cel_values.py": {"MAX_EXPONENT", "MAX_DIGITS", "NANO"},
     "devices/dra/filters/claim_requests.py": {"MAX_RESULTS"},
+    "devices/dra/filters/extended_amounts.py": {"UNLIMITED"},
     "devices/links/link_board.py": {"NO_LIMIT"},
     "devices/dra/filters/min_bandwidth.py": {"MOST_GBS"},
     "devices/dra/filters/node_links.py": {"KBS", "UNKNOWN"},

@@ -2,7 +2,7 @@
 """The number of units of extended resources that a node serves by devices: devices that match the resources' classes.
 
 Free and used devices count, so the number is an upper bound, like allocatable. The filter decides if free devices
-exist. Source: docs/rules/dra.md 8, 11.
+exist. A device with several allocations counts with all its shares. Source: docs/rules/dra.md 8, 11.
 """
 
 from collections.abc import Mapping
@@ -11,10 +11,14 @@ from typing import Any
 from koordpy.config.dra_settings import Dra
 from koordpy.devices.dra.filters.claim_requests import Alternative, class_alternative
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
+from koordpy.devices.dra.filters.device_shares import consumed_amounts
 from koordpy.devices.dra.ledger.claim_ledger import ClaimView
 from koordpy.devices.dra.ledger.extended_claims import CLASS_RESOURCE, class_of, resource_classes
-from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
+from koordpy.devices.dra.ledger.offered_devices import DeviceOffers, OfferedDevice
 from koordpy.pods.pod_info import PodInfo
+
+UNLIMITED = 10**6
+"""Number of shares of a device that no capacity limits. It is more than the pods of a node may request."""
 
 
 def device_amounts(offers: DeviceOffers, node: Any) -> dict[str, int]:
@@ -25,10 +29,20 @@ def device_amounts(offers: DeviceOffers, node: Any) -> dict[str, int]:
     matching = DeviceMatching(offers)
     out: dict[str, int] = {}
     for resource, alternative in _class_requests(offers).items():
-        number = sum(matching.selects(alternative, device) is True for device in devices)
+        number = sum(_shares(alternative, one) for one in devices if matching.selects(alternative, one) is True)
         if number:
             out[resource] = number
     return out
+
+
+def _shares(alternative: Alternative, device: OfferedDevice) -> int:
+    """Returns how often a device can be allocated for a request."""
+    if not device.multi:
+        return 1
+    amounts = consumed_amounts(alternative, device)
+    if amounts is None:
+        return 0
+    return min((int(device.capacity[name] // amount) for name, amount in amounts.items() if amount), default=UNLIMITED)
 
 
 def _class_requests(offers: DeviceOffers) -> Mapping[str, Alternative]:
