@@ -58,6 +58,8 @@ CANNOT = "UU: cannot allocate all claims"
 NODE_RESOURCES = "UU: unsupported: node allocatable resources through devices"
 ELSEWHERE = "UU: resourceclaim not available on the node"
 NODES = [node("n1:8"), node("n2:8")]
+MODEL = f'device.attributes["{DRIVER}"].model == "a"'
+VICTIM = ClaimConsumer(resource="pods", name="x", uid="uid-x")
 
 
 def selectors(*expressions: str) -> list[DeviceSelector]:
@@ -224,6 +226,52 @@ NODE_CASES: dict[str, tuple[list[Any], dict[str, str]]] = {
         {"n1": "fits", "n2": "fits"},
     ),
 }
+
+
+TWO_CASES: dict[str, tuple[list[Any], dict[str, str]]] = {
+    "the other claim has devices": (
+        [offers("n1", "g1"), offers("n2", "g2"), resource_claim("d", asks())],
+        {"n1": ELSEWHERE, "n2": "fits"},
+    ),
+    "the other claim has none where the first is available": (
+        [offers("n1", "g1"), resource_claim("d", asks())],
+        {"n1": ELSEWHERE, "n2": CANNOT},
+    ),
+    "the other claim has none": ([offers("n2", "g0"), resource_claim("d", asks())], {"n1": CANNOT, "n2": CANNOT}),
+    "the other claim has devices of pods, and their eviction does not move the first": (
+        [
+            offers("n1", "g1"),
+            resource_claim("d", asks()),
+            resource_claim("x", asks(), allocation=held("g1", at="n1"), reserved_for=[VICTIM]),
+            pod("x", at="n1", resource_claims=[PodResourceClaim(name="c", resource_claim_name="x")]),
+        ],
+        {"n1": CANNOT, "n2": CANNOT},
+    ),
+    "an invalid pool": (
+        [
+            offers("n1", "g1", consumes_counters=[CounterUse(counter_set="s")]),
+            offers("n2", "g2"),
+            resource_claim("d", asks()),
+        ],
+        {"n1": "UU: invalid resource pools were encountered", "n2": "fits"},
+    ),
+    "an error of an expression": (
+        [offers("n1", "g1"), offers("n2", "g2", attributes=facts(model="a")), resource_claim("d", asks(1, MODEL))],
+        {
+            "n1": f"UU: claim default/d: selector #0 on device {DRIVER}/n1/g1: CEL runtime error: no such key: model. "
+            "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for "
+            "optional fields",
+            "n2": "fits",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "words"), TWO_CASES.values(), ids=TWO_CASES)
+def test_one_claim_is_allocated_for_a_node_and_one_is_not(objects: list[Any], words: dict[str, str]) -> None:
+    """kube-scheduler looks for devices on each node, also where the first claim is not available."""
+    first = resource_claim("c", asks(), allocation=held("g0", at="n2"))
+    assert reasons([*NODES, CLASS, first, *objects, user("p", "c", "d")]) == words
 
 
 @pytest.mark.parametrize(("objects", "words"), NODE_CASES.values(), ids=NODE_CASES)

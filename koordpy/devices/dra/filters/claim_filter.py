@@ -81,17 +81,20 @@ class DynamicResources(DraftClaims, Rule):
 
         Refused are nodes that an allocated claim excludes, then all nodes if the devices of an allocated claim need an
         unsupported feature, then nodes that exclude a nominated pod with the same claim, then nodes without devices for
-        all claims together.
+        all claims together. Like kube-scheduler, nodes of the first kind that also lack devices for the other claims
+        are refused for that reason.
         """
         count = len(self._nodes)
         which = np.zeros(count, dtype=np.int32)
         refusals: list[Refusal] = []
-        elsewhere = ~self._inside()
+        elsewhere, cause = ~self._inside(), ""
         if elsewhere.any():
             tied = self._tied_claim()
             cause = f"claim {tied} is tied to a node" if tied else ""
             refusals.append(replace(ELSEWHERE, no_node_helps=cause) if cause else ELSEWHERE)
             which[elsewhere] = 1
+            if not self._ledger.taken.keys().isdisjoint(self.keys):
+                elsewhere[:] = False  # errors count as if the plan took nothing
         if limit := self._allocated_limit():
             refusals.append(refuse(limit))
             which[which == 0] = len(refusals)
@@ -110,8 +113,13 @@ class DynamicResources(DraftClaims, Rule):
                 found = self._answers(wants, closed)
                 answer = np.where(found.which > 0, found.which + len(refusals), 0).astype(np.int32)
                 refusals += found.refusals
-            here = which == 0 if wants.at is None else (which == 0) & wants.at
-            which[here] = answer[here]
+            here = np.ones(count, dtype=bool) if wants.at is None else wants.at
+            which[here & (which == 0)] = answer[here & (which == 0)]
+            for number in sorted(set(answer[here & elsewhere].tolist()) - {0}):
+                refusal = refusals[number - 1]
+                if isinstance(refusal, AttemptError) or refusal.reasons[0] in refusal_texts.ITS_TEXTS:
+                    refusals.append(replace(refusal, code=Code.UNRESOLVABLE, no_node_helps=cause))
+                    which[here & elsewhere & (answer == number)] = len(refusals)
         return Verdict(which, tuple(refusals)) if refusals else Verdict(which)
 
     def _inside(self) -> Mask:

@@ -37,6 +37,8 @@ def wait_for(text: str) -> Refusal:
 
 CANNOT_TEXT = "cannot allocate all claims"
 INVALID_TEXT = "invalid resource pools were encountered"
+ITS_TEXTS = CANNOT_TEXT, INVALID_TEXT
+"""Texts of kube-scheduler about devices."""
 ELSEWHERE = refuse("resourceclaim not available on the node")
 IN_USE = "resourceclaim in use"
 
