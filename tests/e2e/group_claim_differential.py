@@ -24,13 +24,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from koordpy.api.claim_objects import DeviceTaintRule, ResourceClaim, ResourceSlice
-from koordpy.api.objects import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod, Requirement, Wire
+from koordpy.api.objects import Pod, Wire
 from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.devices.family_registry import make_state
 from koordpy.planner.planning_round import plan_round
 from tests.e2e import random_claims
 from tests.e2e.assets import find_assets
-from tests.e2e.claim_differential import FIRST_FIT
+from tests.e2e.claim_differential import FIRST_FIT, pinned
 from tests.e2e.client import Client, Refused, condition, pods_path
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.differential import PROFILES, READ, read_objects
@@ -184,7 +184,7 @@ def _judge(
     """Compares koordpy's plan of a group with kube-scheduler's. at: pod -> node. told: messages of refused pods."""
     members = [one for one in before if isinstance(one, Pod) and one.metadata.name.startswith(f"{name}-")]
     others = [one for one in before if one not in members]
-    placed = [_pinned(one, at[one.metadata.name]) for one in members if one.metadata.name in at]
+    placed = [pinned(_free(one), at[one.metadata.name]) for one in members if one.metadata.name in at]
     refused = [_free(one) for one in members if one.metadata.name not in at]
     gang = "gang" in group["spec"]["schedulingPolicy"]
     # of pods that start alone, kube-scheduler tries those of one second in any order
@@ -230,15 +230,6 @@ def _taken(objects: Sequence[Wire]) -> set[tuple[str, str, str]]:
 def _free(pod: Pod) -> Pod:
     """A pod without its gate and without a verdict."""
     return replace(pod, spec=replace(pod.spec, scheduling_gates=[]), status=replace(pod.status, conditions=[]))
-
-
-def _pinned(pod: Pod, node: str) -> Pod:
-    """A pod that may run on one node only."""
-    pod = _free(pod)
-    here = Requirement(key="metadata.name", operator="In", values=[node])
-    terms = NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[here])])
-    affinity = Affinity(node_affinity=NodeAffinity(required=terms))
-    return replace(pod, spec=replace(pod.spec, affinity=affinity))
 
 
 def _planned(objects: Sequence[Wire]) -> tuple[dict[str, Devices], dict[str, str]]:

@@ -56,11 +56,19 @@ class ClaimMaker:
     def chance(self, part: float) -> bool:
         return self.rng.random() < part
 
+    def nodes(self) -> list[tuple[Json, Json]]:
+        """Returns (labels, extended resources by device plugins) of each node."""
+        return [({}, {})] * self.count
+
+    def classes(self) -> Json:
+        """Returns name -> spec of the DeviceClasses."""
+        return CLASSES
+
     async def make(self, api: Client, claims: int) -> None:
         """Creates classes, slices, taint rules, and a number of claims c0, c1, ... of namespace default."""
         labels = {"resource.kubernetes.io/admin-access": "true"}
         await api.patch("/api/v1/namespaces/default", {"metadata": {"labels": labels}})
-        for name, spec in CLASSES.items():
+        for name, spec in self.classes().items():
             await api.create(f"{RESOURCE}/deviceclasses", self._object("DeviceClass", name, spec))
         for i in range(self.count):
             await self._pool(api, f"n{i}", {"nodeName": f"n{i}"})
