@@ -134,12 +134,14 @@ def given_back_evictions(pods: Iterable[PodInfo], text: str) -> list[Eviction]:
     return [_eviction(pod, RuleName.QUOTA, None, text) for pod in pods]
 
 
-def stale_evictions(gang: Gang, pods: Iterable[PodInfo], text: str) -> list[Eviction]:
-    """Returns the evictions of members of a stale gang (it has lost members that it needs).
+def stale_evictions(gang: Gang, pods: Iterable[PodInfo], text: str, unit: Unit) -> list[Eviction]:
+    """Returns the evictions of members of a unit with a stale gang (it has lost members that it needs).
 
-    The beneficiary is the gang itself.
+    The beneficiary is the stale gang. pods: of this gang, or of another gang in its GangGroup. unit: of the gang. The
+    evictions of all its gangs have one id, so that they are carried out together.
     """
-    return [_eviction(pod, RuleName.STALE_GANG, gang.key, text, unit="gang:" + gang.key) for pod in pods]
+    name = unit.id if len(unit.gangs) > 1 else "gang:" + gang.key
+    return [_eviction(pod, RuleName.STALE_GANG, gang.key, text, unit=name) for pod in pods]
 
 
 def hurt_evictions(gang: Gang, pods: Iterable[PodInfo], unit: str, returns: Mapping[str, str]) -> list[Eviction]:

@@ -83,20 +83,24 @@ def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at
     return [*found(Check.RECLAIM, texts), *found(Check.BUDGETS, plan.budgets(taken))]
 
 
-def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[PlanFault]:
-    """Returns the faults of the eviction of a stale gang. The draft must not contain the eviction."""
+def check_stale(stale: Sequence[Gang], unit: Unit, pods: Sequence[PodInfo], at: Round) -> list[PlanFault]:
+    """Returns the faults of the eviction of a unit with stale gangs. The draft must not contain the eviction."""
     plan, taken = EvictionCheck(at), [EvictedUnit(tuple(pods), STALE_GANG)]
     texts, going = plan.check_evictable(taken), {pod.key for pod in pods}
-    lost = {pod.key for pod in gang.pods if pod.lost and pod.pod.metadata.deletion_timestamp}
-    here = [pod for pod in gang.pods if pod.bound and pod.key not in {*plan.draft.evicted, *lost}]
-    have = len(here) + sum(pod.key in plan.draft.placed for pod in gang.pods if not pod.bound) + gang.succeeded
-    if not gang.strict or have >= gang.min_member or 0 < gang.past.whole <= have:
-        texts.append(f"gang {gang.key} is not stale, with {have} of {gang.min_member} members")
+    members = [pod for gang in unit.gangs for pod in gang.pods]
+    gone = {pod.key for pod in members if pod.lost and pod.pod.metadata.deletion_timestamp} | {*plan.draft.evicted}
+    for gang in stale:
+        here = sum(pod.bound and pod.key not in gone for pod in gang.pods)
+        have = here + sum(pod.key in plan.draft.placed for pod in gang.pods if not pod.bound) + gang.succeeded
+        if not gang.strict or have >= gang.min_member or 0 < gang.past.whole <= have:
+            texts.append(f"gang {gang.key} is not stale, with {have} of {gang.min_member} members")
     texts += [
-        f"{pod.key} stays" for pod in here if not (pod.lost or pod.key in going or pod.pod.metadata.deletion_timestamp)
+        f"{pod.key} stays"
+        for pod in members
+        if pod.bound and not (pod.key in gone or pod.lost or pod.key in going or pod.pod.metadata.deletion_timestamp)
     ]
-    members = {pod.key for pod in gang.pods}
-    texts += [f"{key} is a member of another gang" for key in going if key not in members]
+    own = {pod.key for pod in members}
+    texts += [f"{key} is a member of another gang" for key in going if key not in own]
     return [*found(Check.VICTIMS, texts), *found(Check.BUDGETS, plan.budgets(taken))]
 
 

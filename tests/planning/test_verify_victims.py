@@ -439,7 +439,8 @@ def test_what_a_quota_gives_back_is_checked(taken: str, check: Check | None, tex
 def test_a_gang_that_gives_up_is_checked(least: int, going: str, text: str) -> None:
     at = at_first(cluster().add(group("g", least)))
     pods = [at.round_state.snapshot.pods[f"default/{name}"] for name in going.split()]
-    faults = check_stale(at.round_state.groups.gang(next(iter(at.round_state.snapshot.members))), pods, at)
+    unit = at.round_state.groups.unit(next(iter(at.round_state.snapshot.members)))
+    faults = check_stale(unit.gangs, unit, pods, at)
     assert bool(faults) == bool(text)
     assert any(text in one for one in faults) or not text
 

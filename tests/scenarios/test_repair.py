@@ -190,6 +190,38 @@ def test_the_grace_of_regather_runs_without_stale_gangs_and_that_of_wait_needs_a
     assert moved("unread", *BLOCKS, grace=None, **by_config)[0] == []
 
 
+@pytest.mark.parametrize(
+    ("graces", "others", "rules"),
+    [
+        (("0s", None), 2, ["stale-gang"] * 3),
+        (("0s", "10m"), 2, ["stale-gang"] * 3),
+        (("0s", None), 1, []),  # gang h is broken, too, and its own grace never ends
+        (("0s", "10m"), 1, []),
+        (("0s", "0s"), 1, ["stale-gang"] * 2),
+        ((None, "0s"), 2, []),
+    ],
+)
+def test_a_stale_gang_takes_its_gang_group_if_all_its_broken_gangs_are_stale(
+    graces: tuple[str | None, str | None], others: int, rules: list[str]
+) -> None:
+    """g has 1 of 2 members, h has `others` of 2; block b1 has no more nodes."""
+    notes: list[dict[str, str]] = [
+        {**MUST, keys.GANG_GROUPS: '["default/g", "default/h"]', **({keys.GANG_STALE_GRACE: grace} if grace else {})}
+        for grace in graces
+    ]
+    nodes = nodes_of("s1{b1: n0 n1 n2}")[: 1 + others]
+    cluster = [TWO_LAYERS, *nodes, group("g", 2, notes[0]), group("h", 2, notes[1])]
+    second = [pod(f"h-{i}", gang="h", at=f"n{i + 1}" if i < others else "") for i in range(2)]
+    plan = planned(*cluster, member(0, at="n0"), member(1), *second)
+    assert [one.rule for one in plan.evictions] == rules
+    assert {one.pod_key for one in plan.evictions} == (
+        {"default/g-0", *(f"default/h-{i}" for i in range(others))} if rules else set()
+    )
+    stale = {"default/g"} if others == 2 else {"default/g", "default/h"}
+    assert {one.beneficiary for one in plan.evictions} == (stale if rules else set())
+    assert len({one.unit for one in plan.evictions}) == bool(rules)
+
+
 def test_a_protected_member_keeps_the_gang_where_it_is() -> None:
     notes = {**MUST, keys.GANG_REPAIR: "regather", keys.GANG_STALE_GRACE: "0s"}
     held = member(0, at="n0", rank=0, labels={keys.QUOTA_PREEMPTIBLE: "false"})
