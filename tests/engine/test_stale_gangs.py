@@ -14,6 +14,7 @@ from koordpy.api import keys
 from koordpy.config.configuration import KoordpyConfiguration, StaleGangs
 from koordpy.config.node_failures import Repair
 from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.preemption.search.stale_gangs import StaleState
 from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import GROUPS
 from tests.engine.test_evictor import ending
@@ -141,6 +142,44 @@ async def test_the_pod_group_tells_of_the_loss_the_grace_and_the_end() -> None:
         cluster.delete("g-1")
         await until(lambda: stale(cluster).get("status") == "True" and cluster.group("g")["scheduled"] == 1)
         assert disrupted()["status"] == "False"
+
+
+@pytest.mark.parametrize(
+    ("grace", "move_grace", "now", "text"),
+    [
+        (-1.0, -1.0, None, ""),
+        (60.0, -1.0, None, "; they are evicted in 60s unless it has its minimum by then"),
+        (60.0, -1.0, 45.0, "; they are evicted in 15s unless it has its minimum by then"),
+        (
+            60.0,
+            60.0,
+            None,
+            "; in 60s it is moved as a whole if it fits elsewhere, else they are evicted,"
+            " unless it has its minimum by then",
+        ),
+        (-1.0, 60.0, 45.0, "; in 15s it is moved as a whole if it fits elsewhere, unless it has its minimum by then"),
+    ],
+)
+def test_the_warning_says_what_happens_at_the_end_of_the_grace(
+    grace: float, move_grace: float, now: float | None, text: str
+) -> None:
+    """The repair policy `regather` moves the gang, with and without `staleGangs.enabled` (repair.md 4.3)."""
+    due, moves = (end if end >= 0 else None for end in (grace, move_grace))
+    state = StaleState(1, 2, grace, due, moves, move_grace)
+    assert state.warning("default/g", now) == f"gang default/g has 1 of 2 members{text}"
+
+
+async def test_a_gang_that_regathers_is_told_twice_that_it_moves() -> None:
+    async with halved(grace=60.0, asked=False, **{keys.GANG_REPAIR: "regather"}) as cluster:
+        await until(lambda: cluster.group("g").get("scheduled") == 2)
+        cluster.delete("g-1")
+        move = "it is moved as a whole if it fits elsewhere, unless it has its minimum by then"
+        first = f"gang default/g has 1 of 2 members; in 60s {move}"
+        await until(lambda: told(cluster, "GangDegraded") == [first])
+        await until(lambda: stale(cluster).get("status") == "True")
+        cluster.ahead_seconds += 31
+        await until(lambda: len(told(cluster, "GangDegraded")) == 2)
+        assert told(cluster, "GangDegraded")[1].endswith(f"s {move}")
 
 
 def fail_long_ago(cluster: Live, name: str) -> None:

@@ -125,9 +125,10 @@ class StaleWatch:
         now = self._now()
         self._reminded &= self._stale.keys()
         for ref, found in self._stale.items():
-            if ref not in self._reminded and found.due is not None and now >= found.due - found.grace / 2:
+            end = found.next_round
+            if ref not in self._reminded and end is not None and now >= end - found.length / 2:
                 self._reminded.add(ref)
-                for listener in self.half_over_listeners if found.grace else ():
+                for listener in self.half_over_listeners if found.length else ():
                     listener(ref)
 
     def _may_be_stale(self, ref: GangRef) -> bool:

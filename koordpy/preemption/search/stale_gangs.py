@@ -34,6 +34,13 @@ class StaleState:
     moves: float | None = None
     """When a gang with the repair policy `regather` moves as a whole, in the form of `due` (docs/rules/repair.md
     4.3)."""
+    move_grace: float = -1.0
+    """Seconds until then; negative for a gang that is never moved."""
+
+    @property
+    def length(self) -> float:
+        """Seconds from the loss until the gang is evicted or moved; negative for never."""
+        return self.grace if self.grace >= 0 else self.move_grace
 
     @property
     def next_round(self) -> float | None:
@@ -49,10 +56,15 @@ class StaleState:
 
         now: seconds since the epoch; None if the grace period has just begun.
         """
-        if self.grace < 0:
+        if self.length < 0:
             return self.text(key)
-        left = self.grace if now is None or self.due is None else max(0.0, self.due - now)
-        return f"{self.text(key)}; they are evicted in {left:.0f}s unless it has its minimum by then"
+        end = self.next_round
+        left = self.length if now is None or end is None else max(0.0, end - now)
+        if self.move_grace < 0:
+            return f"{self.text(key)}; they are evicted in {left:.0f}s unless it has its minimum by then"
+        otherwise = ", else they are evicted" if self.grace >= 0 else ""
+        move = f"in {left:.0f}s it is moved as a whole if it fits elsewhere{otherwise}"
+        return f"{self.text(key)}; {move}, unless it has its minimum by then"
 
 
 def present(gang: Gang, draft: Draft) -> int:
@@ -133,7 +145,8 @@ def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs, repair: 
     gathers = not kept and repair_policy(gang, snapshot, repair) == "regather"
     moves = regather_grace(gang, snapshot, settings) if gathers else -1.0
     known, now = began(gang, snapshot), snapshot.now
-    return StaleState(present(gang, draft), gang.min_member, grace, _end(grace, known, now), _end(moves, known, now))
+    due, moved = _end(grace, known, now), _end(moves, known, now)
+    return StaleState(present(gang, draft), gang.min_member, grace, due, moved, moves)
 
 
 def _end(grace: float, known: float | None, now: float) -> float | None:
