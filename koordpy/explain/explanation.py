@@ -268,12 +268,14 @@ def _plan_remark(decided: DecidedPod) -> str:
     """Returns a remark on the plan; empty if none applies.
 
     For a placed pod it says that the rank order is not proven best. For a pending pod it says that the unit waits for
-    terminating pods, or that an older pod of the rollout blocks it.
+    terminating pods, which reserved capacity holds the unit back, or that an older pod of the rollout blocks it.
     """
     if decided.node is not None:
         return "" if ranks_proven(decided.outcome.attempt.runs) else RANKS_OPEN
     match decided.outcome, decided.waits:
         case WaitingUnit(awaits=awaits), PendingPod(message=message) if awaits:
+            return message
+        case _, PendingPod(reason=Reason.HELD_BACK, message=message):
             return message
     return blocked_by_predecessor(decided.unit, decided.round_state)
 

@@ -32,7 +32,8 @@ class Refusal:
     reasons: tuple[str, ...]
     """Sentences for the message of the pod, in kube-scheduler's words where it has the same filter."""
     not_ready: bool = False
-    """True if the pod waits for an object that another controller creates or deletes (repair.md 1.2)."""
+    """True if the pod waits for an object that another controller creates or deletes, or if a setting of the pod cannot
+    be read (repair.md 1.2)."""
     no_node_helps: str = ""
     """Why no new node would help the pod, as one of the causes in repair.md 1.3; empty if a new node may help."""
 

@@ -59,6 +59,7 @@ from koordpy.problems.placement_methods import is_hopeless
 from koordpy.problems.problem_building import build
 
 NO_MATCH = "no node matches its node selector, affinity and tolerations"
+ALL_SPARES = "all nodes that match it are spares"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,10 @@ class EmptyCluster(EmptyShortage):
 
     def _without_nodes(self, unit: Unit) -> str:
         """Returns a sentence if a member that must be placed matches no node; else empty."""
-        return NO_MATCH if missing_member(unit, lambda pod: bool(self._matches(pod).any())) is not None else ""
+        pod = missing_member(unit, lambda pod: bool(self._matches(pod).any()))
+        if pod is None:
+            return ""
+        return ALL_SPARES if self._admits(pod).any() else NO_MATCH
 
     def _too_large(self, unit: Unit) -> str:
         """Returns a sentence if a member that must be placed requests more than any matching node has; else empty."""

@@ -104,7 +104,8 @@ def pending_pods(
     """Returns an entry with the message for each pending member of a unit.
 
     waiting: the pending members, at least one. after: the unit as if the placements of the plan were bound. reasons:
-    decides the reason of the members. never: why the unit never fits; empty if it may fit.
+    decides the reason of the members. never: why the unit never fits; empty if it may fit. The entries of a unit that
+    only reserved capacity holds back do not contain it.
 
     The first cause that applies determines the message: a gate, a plan that the check refused, a quota, no capacity.
     """
@@ -144,10 +145,12 @@ def pending_pods(
     asks_quotas = wait is None or first is not None
     refusal = (round_state.admission.core_refusal(after, round_state.draft.quotas) if asks_quotas else None) or first
     said = reasons.of(one, after, refusal)
+    if said.reason is Reason.HELD_BACK:
+        never = ""  # only spare nodes would hold the unit, and a spare becomes free if it is no spare any more
     core = core_size(after)
     fits_alone = [f"never fits: {never}"] if never and alone else []
     out: list[PendingPod] = []
-    known_texts: dict[tuple[bytes, str | None, str | None], tuple[str, tuple[str, ...]]] = {}
+    known_texts: dict[tuple[bytes, str | None, str | None, bool], tuple[str, tuple[str, ...]]] = {}
     if refusal is not None:
         room = f"quota {refusal.quota} has room for {refusal.remaining}"
         lacks = GangNeed(f"needed {core}, {room if refusal.limit_name else refusal.reason}")
@@ -162,10 +165,11 @@ def pending_pods(
     remarks = _remarks(one, after, waiting[0], round_state)
     if said.reason is Reason.HELD_BACK and (spares := spares_of(round_state.snapshot)):
         remarks.append(count_noun(len(spares), "spare node"))
-    awaits = wait is not None and bool(wait.awaits) and not alone
+    awaited = wait.awaits if wait is not None and not alone else {}
+    surplus = PendingReason(Reason.UNSCHEDULABLE)  # a member without a place in capacity that terminating pods free
     if alone:
         lacks = GangNeed("")
-    elif awaits:  # one sentence for all members; it does not change while the awaited pods terminate
+    elif awaited:  # one sentence for all members; it does not change while the awaited pods terminate
         lacks = GangNeed(f"needed {core}, {blocked[0].removesuffix('.')}")
     else:
         lacks = words.gang_need(after, round_state, with_promise=lack.beside_promise).with_additions(remarks)
@@ -174,7 +178,8 @@ def pending_pods(
     for pod in waiting:
         gang_key = pod.gang.key if pod.gang is not None else None
         key = round_state.key(pod)
-        alike = (key, pod.preemption_policy, gang_key)
+        awaits = pod.key in awaited
+        alike = (key, pod.preemption_policy, gang_key, awaits)
         known = None if pod.nominated_node else known_texts.get(alike)
         if known is None:
             text, plugins = words.sentence(pod, key, round_state, alone=alone, with_promise=lack.beside_promise)
@@ -184,7 +189,7 @@ def pending_pods(
                 texts = [
                     text,
                     words.preemption(pod, key, round_state, with_promise=lack.beside_promise, never=never_preempting),
-                    *blocked,
+                    *(blocked if not awaited else ()),
                 ]
             texts += [*fits_alone, *held_room]
             if alone:
@@ -194,7 +199,7 @@ def pending_pods(
                 known = _message(gang, texts, said.sentence), plugins
             if not pod.nominated_node:
                 known_texts[alike] = known
-        out.append(pending_entry(pod, said, *known))
+        out.append(pending_entry(pod, surplus if awaited and not awaits else said, *known))
     return out
 
 

@@ -99,6 +99,7 @@ def report_round(
                 sentences = sentences or SentenceCache()
                 reasons = reasons or Reasons(round_state, asking, has_promise=withheld is not None)
                 texts = pending_pods(one, waiting, after, round_state, sentences, reasons, never)
+                never = texts[0].never
         pending += texts
         units.append(unit_report(one, after, round_state, never))
         by_gang = {p.gang: p for p in reversed(texts)}

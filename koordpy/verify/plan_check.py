@@ -23,7 +23,7 @@ from koordpy.plugins import node_filters as node_filters
 from koordpy.plugins.spare_nodes import spare_names
 from koordpy.pods.claim_refs import CLAIMS
 from koordpy.pods.family_books import AllocatedDevices
-from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_info import PodInfo, stays
 from koordpy.pods.tolerations import tolerated
 from koordpy.rejections.closed_nodes import NOTHING_CLOSED
 from koordpy.topology.topology_tree import domain_parts
@@ -180,10 +180,15 @@ def _node_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState)
         lost = round_state.snapshot.lost_nodes.get(name)
         if lost is not None and lost.condition:
             faults.append(f"{pod.key}: node {name} has condition {lost.condition}")
-        if name in spares and not (round_state.inputs.repairs(pod) or pod.priority >= keys.SYSTEM_PRIORITY_FLOOR):
+        if name in spares and not _may_use_spares(pod, round_state):
             faults.append(f"{pod.key}: node {name} is a spare")
         faults += _refusals(pod, round_state.snapshot.nodes[round_state.snapshot.index[name]])
     return faults
+
+
+def _may_use_spares(pod: PodInfo, round_state: RoundState) -> bool:
+    """Returns True for a pod of a DaemonSet, a mirror pod, a system priority, or a member of a broken gang."""
+    return stays(pod) or pod.priority >= keys.SYSTEM_PRIORITY_FLOOR or round_state.inputs.repairs(pod)
 
 
 def _refusals(pod: PodInfo, node: NodeInfo) -> list[str]:

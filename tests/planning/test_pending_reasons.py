@@ -140,9 +140,10 @@ AFFINITY = (
 )
 
 
-def pod(name: str, more: str = "", *, cpu: int = 1, labels: str = "") -> str:
+def pod(name: str, more: str = "", *, cpu: int = 1, labels: str = "", annotations: str = "") -> str:
     return (
-        f"{{kind: Pod, apiVersion: v1, metadata: {{name: {name}, namespace: default, labels: {{{labels}}}}},"
+        f"{{kind: Pod, apiVersion: v1, metadata: {{name: {name}, namespace: default, labels: {{{labels}}},"
+        f" annotations: {{{annotations}}}}},"
         f" spec: {{schedulerName: koord-scheduler, {more + ',' if more else ''}"
         f" containers: [{{name: c, image: i, resources: {{requests: {{cpu: {cpu}}}}}}}]}}}}\n"
     )
@@ -171,6 +172,18 @@ TABLE: list[tuple[str, list[str], str, str]] = [
     ("a node is too small", [pod("p", cpu=8)], "NeverFits", ""),
     ("a label that no node has", [pod("p", "nodeSelector: {gpu: h200}")], "NeverFits", ""),
     ("a claim is missing", [pod("p", MOUNT)], "NotReadyForScheduling", 'persistentvolumeclaim "data" not found'),
+    (
+        "a NUMA demand that cannot be read",
+        [pod("p", annotations='scheduling.koordinator.sh/numa-topology-spec: \'{"numaTopologyPolicy": "Strict"}\'')],
+        "NotReadyForScheduling",
+        "cannot be read: 'Strict' is none of SingleNUMANode, Restricted, BestEffort",
+    ),
+    (
+        "its alias",
+        [pod("p", annotations="volcano.sh/numa-topology-policy: x")],
+        "NotReadyForScheduling",
+        "cannot be read: 'x' is none of single-numa-node, restricted, best-effort, none",
+    ),
     ("max of its quota", [quota(1), pod("p", cpu=2, labels=IN_QUOTA)], "QuotaExceeded", "Insufficient quotas"),
     ("named by label", [pod("p", "nodeSelector: {kubernetes.io/hostname: n3}")], "NodesCannotHelp", "nodes by name"),
     ("named in each term", [pod("p", node_affinity(named("x"), named("y")))], "NodesCannotHelp", "nodes by name"),
@@ -230,6 +243,41 @@ def test_reason_and_message(
     upstream = pending(texts, {"autoscaling": {"reasons": "upstream"}}, tmp_path, capsys)
     assert upstream["reason"] == "Unschedulable"
     assert upstream["message"] == said["message"]
+
+
+GANG = (
+    "{kind: PodGroup, apiVersion: scheduling.sigs.k8s.io/v1alpha1, metadata: {name: g, namespace: default},"
+    " spec: {minMember: 2}}\n"
+)
+OF_GANG = "pod-group.scheduling.sigs.k8s.io: g"
+ENDING = (
+    "{kind: Pod, apiVersion: v1, metadata: {name: r, namespace: default, deletionGracePeriodSeconds: 30,"
+    " deletionTimestamp: 2026-01-01T00:00:20Z}, spec: {schedulerName: koord-scheduler, nodeName: n1,"
+    " containers: [{name: c, image: i, resources: {requests: {cpu: 4}}}]}}\n"
+)
+
+
+@pytest.mark.parametrize("nominated", [False, True])
+def test_a_surplus_member_has_no_place_in_the_capacity_that_its_gang_awaits(
+    nominated: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The members with a place have one reason and one message; an autoscaler may create a node for the third."""
+    members = [pod(f"g-{i}", cpu=2, labels=OF_GANG) for i in range(2)]
+    if nominated:
+        members = [text.replace("]}}\n", "]}, status: {nominatedNodeName: n1}}\n") for text in members]
+    (tmp_path / "in.yaml").write_text("---\n".join([NODES, GANG, ENDING, *members, pod("p", cpu=4, labels=OF_GANG)]))
+    full = pod("full", "nodeName: n2", cpu=4)
+    (tmp_path / "full.yaml").write_text(full)
+    given = ["-f", str(tmp_path / "in.yaml"), "-f", str(tmp_path / "full.yaml"), "-o", "json"]
+    assert main(["simulate", *given]) == 0
+    found = {one["pod"]: one for one in json.loads(capsys.readouterr().out)["pending"]}
+    assert {name: one["reason"] for name, one in found.items()} == {
+        "g-0": "WaitingForTermination",
+        "g-1": "WaitingForTermination",
+        "p": "Unschedulable",
+    }
+    place = "0/2 nodes are available: waiting for terminating pods: capacity on n1 is reserved for it."
+    assert all((place in one["message"]) == (name != "p") for name, one in found.items())
 
 
 def pending(

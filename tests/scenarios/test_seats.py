@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.custom_objects import ClusterNetworkTopology, ClusterNetworkTopologySpec, HierarchyEntry
-from koordpy.api.objects import Condition, Node, NodeSpec, ObjectMeta, Pod, Wire
+from koordpy.api.objects import Condition, Node, NodeSpec, ObjectMeta, OwnerReference, Pod, Wire
 from koordpy.api.times import rfc3339
 from koordpy.config.configuration import KoordpyConfiguration, Queue
 from koordpy.config.node_failures import Repair
@@ -122,19 +122,20 @@ def test_a_broken_gang_may_use_the_seats_of_another() -> None:
 
 
 @pytest.mark.parametrize("backfill", [True, False])
-def test_room_that_ends_in_time_is_kept_for_units_that_end_before(backfill: bool) -> None:
+@pytest.mark.parametrize("waiting", [[member(1, cpu="2")], []], ids=["pending", "not created"])
+def test_room_that_ends_in_time_is_kept_for_units_that_end_before(backfill: bool, waiting: list[Pod]) -> None:
     ends = {keys.MAX_RUNTIME: "60s"}
     running = pod("s", at="n1", annotations=ends)
     running = replace(running, status=replace(running.status, start_time=rfc3339(NOW)))
     cluster = [node("n0:2"), node("n1:2"), group("g", 2), running, member(0, at="n0", cpu="2")]
     plan = planned(
         *cluster,
-        member(1, cpu="2"),
+        *waiting,
         pod("p"),
         pod("quick", annotations={keys.MAX_RUNTIME: "30s"}),
         queue=Queue(backfill=backfill),
     )
-    assert bound(plan) == {"quick": "n1"}
+    assert bound(plan) == {"quick": "n1"} and seats(plan) == {"n1": 1}
 
 
 def topology(*spares: object) -> ClusterNetworkTopology:
@@ -180,7 +181,11 @@ def test_spares_are_closed_to_all_but_repairs_and_system_pods() -> None:
     plan = planned(topology(1), in_block("n1"), in_block("n2"), pod("p"), pod("q"))
     assert bound(plan) == {"p": "n1"} and reasons(plan) == {"q": Reason.HELD_BACK}
     assert "1 node(s) are spares" in plan.pending[0].message and plan.pending[0].message.endswith("1 spare node.")
-    assert bound(planned(topology(1), in_block("n1"), pod("p", priority=2_000_000_000))) == {"p": "n1"}
+    agent = pod("p")
+    owner = OwnerReference(kind="DaemonSet", name="d", uid="d", controller=True)
+    agent = replace(agent, metadata=replace(agent.metadata, owner_references=[owner]))
+    for able in (pod("p", priority=2_000_000_000), agent, pod("p", annotations={keys.MIRROR: "x"})):
+        assert bound(planned(topology(1), in_block("n1"), able)) == {"p": "n1"}
     broken = [group("g", 2), member(0, at="n0"), member(1)]
     assert bound(planned(topology(1), in_block("n0"), in_block("n1"), *broken)) == {"g-1": "n1"}
 
@@ -193,6 +198,21 @@ def test_a_gang_that_needs_spares_is_held_back() -> None:
     plan = planned(topology(2), *nodes, group("g", 17, must), *members)
     assert set(reasons(plan).values()) == {Reason.HELD_BACK}
     assert "available in block: s1/b1: 16; 2 spare nodes" in plan.pending[0].message
+
+
+@pytest.mark.parametrize(
+    ("cpu", "reason", "text"),
+    [
+        ("1", "HeldBack", " 1 spare node."),
+        ("9", "NeverFits", " never fits: all nodes that match it are spares."),
+    ],
+)
+def test_a_pod_for_which_only_spares_are_left_is_not_told_that_no_node_matches(
+    cpu: str, reason: str, text: str
+) -> None:
+    [pending] = planned(topology(1), in_block("n1"), pod("p", cpu=cpu)).pending
+    assert pending.offline_reason == reason and pending.message.endswith(text)
+    assert ("never fits" in pending.message) == (reason == "NeverFits")
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ class NumaZones(Family):
     def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         """Implements `Family.refusal`: a demand that cannot be read (numa.md 5)."""
         fault = pod.ask(NUMA).fault
-        return Refusal(PLUGIN, Code.UNRESOLVABLE, (fault,)) if fault else None
+        return Refusal(PLUGIN, Code.UNRESOLVABLE, (fault,), not_ready=True) if fault else None
 
     def rules(self, pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
         """Implements `Family.rules`."""

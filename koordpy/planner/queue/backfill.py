@@ -36,6 +36,16 @@ from koordpy.preemption.selection.preemption_names import Way
 NO_PROMISE = "no start can be promised: too few running pods say when they end"
 
 
+Placer = Callable[[Unit, RoundState], Mapping[str, int] | None]
+"""Returns pod key -> node position of all pending pods of a unit on a round state; None if the unit does not fit."""
+
+
+def plan_nodes(unit: Unit, round_state: RoundState) -> Mapping[str, int] | None:
+    """Returns the nodes of a unit's plan with all gates, quotas and device rules; None without a plan."""
+    outcome = plan_unit(unit, round_state)
+    return outcome.nodes if isinstance(outcome, PlacedUnit) else None
+
+
 def moment(seconds: float) -> str:
     """Returns a time as text, such as `2026-01-01T02:00:00Z`.
 
@@ -118,7 +128,7 @@ class Backfill(QueuePolicy):
 
     # -- the reservation ----------------------------------------------------------------------------------------------
 
-    def _nodes_at(self, unit: Unit, end: float) -> Mapping[str, int] | None:
+    def _nodes_at(self, unit: Unit, end: float, place: Placer) -> Mapping[str, int] | None:
         """Returns the unit's nodes at the time `end`; None if the unit does not fit at that time.
 
         By that time all pods with a known end up to `end` have ended: running pods, and pods placed in this round.
@@ -134,8 +144,7 @@ class Backfill(QueuePolicy):
                 draft.assign(snapshot.pods[key], node, main.claims(key), main.devices_of(key))
         for one in main.withheld:
             draft.withhold(one)
-        outcome = plan_unit(unit, self._round_state.of_draft(draft))
-        return outcome.nodes if isinstance(outcome, PlacedUnit) else None
+        return place(unit, self._round_state.of_draft(draft))
 
     @cached_property
     def _ends(self) -> list[tuple[float, PodInfo]]:
@@ -150,10 +159,10 @@ class Backfill(QueuePolicy):
 
     def _reserve(self, unit: Unit, start: float, nodes: Mapping[str, int]) -> None:
         """Records the promise: the start of a unit, its nodes, and the pods that end there by then."""
-        snapshot = self._round_state.snapshot
+        snapshot, pods = self._round_state.snapshot, {pod.key: pod for pod in unit.pending}
         asked = np.zeros_like(snapshot.allocatable)
         for key, node in nodes.items():
-            asked[node] += snapshot.requests_of([snapshot.pods[key]])
+            asked[node] += snapshot.requests_of([pods[key]])
         own, places = {pod.key for pod in unit.members}, frozenset(nodes.values())
         leaving: dict[int, list[PodInfo]] = {}
         for end, pod in self._ends:
@@ -189,11 +198,11 @@ class Backfill(QueuePolicy):
             out[node] -= draft.snapshot.requests_of(gone)
         return withheld(promise.unit.title, ClosedTo.LONGER, np.asarray(np.maximum(out, 0)), promise.start)
 
-    def earliest_start(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:
+    def earliest_start(self, unit: Unit, place: Placer = plan_nodes) -> tuple[float, Mapping[str, int]] | None:
         """Returns (time, pod key -> node): the earliest end of a pod after which the unit can be placed.
 
         None if the unit does not fit even once all pods with a known end have ended. Found by bisection, because more
-        ended pods leave more capacity.
+        ended pods leave more capacity. place: places the unit on the round state of that time.
         """
         own = {pod.key for pod in unit.members}
         ends = {end for end, pod in self._ends if pod.key not in own}
@@ -201,20 +210,20 @@ class Backfill(QueuePolicy):
         times = sorted(ends)
         if not times:
             return None
-        last = self._nodes_at(unit, times[-1])
+        last = self._nodes_at(unit, times[-1], place)
         if last is None:
             return None
         found = times[-1], last
         if any(self._round_state.of(pod).follows for pod in unit.pending):
             # a pod that needs other pods near it may fit at an early time and not later, so each time is tried
             for time in times[:-1]:
-                if (nodes := self._nodes_at(unit, time)) is not None:
+                if (nodes := self._nodes_at(unit, time, place)) is not None:
                     return time, nodes
             return found
         low, high = 0, len(times) - 1
         while low < high:
             middle = (low + high) // 2
-            if (nodes := self._nodes_at(unit, times[middle])) is not None:
+            if (nodes := self._nodes_at(unit, times[middle], place)) is not None:
                 found, high = (times[middle], nodes), middle
             else:
                 low = middle + 1
@@ -269,7 +278,7 @@ class Backfill(QueuePolicy):
         plain = plain and not any(draft.claims(key) for key in nodes)
         if plain and not any(self._round_state.of(pod).follows for pod in promise.unit.pending):
             return False
-        return self._nodes_at(promise.unit, promise.start) is None
+        return self._nodes_at(promise.unit, promise.start, plan_nodes) is None
 
     def _slots(self, unit: Unit) -> list[Ints]:
         """Returns for each shape of the unit [nodes]: the number of slots on the draft."""

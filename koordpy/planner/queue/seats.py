@@ -39,7 +39,7 @@ from koordpy.gangs.stale_grace import began
 from koordpy.plan.gang_repair import KeptSeats
 from koordpy.plan.limits import SEATS_LISTED
 from koordpy.plan.round_plan import GangReport, RoundPlan
-from koordpy.planner.queue.backfill import Backfill, moment
+from koordpy.planner.queue.backfill import Backfill, moment, plan_nodes
 from koordpy.planner.queue.queue_policy import QueuePolicy
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.pod_info import PodInfo
@@ -219,11 +219,7 @@ class Seats(QueuePolicy):
     def _places(self, gang: Gang, unit: Unit, coming: Sequence[PodInfo]) -> list[tuple[PodInfo, int]]:
         """Returns (missing member, node position) for as many missing members as fit beside the live members now."""
         asking = self._with(gang, unit, coming, needed=0)
-        state = self._round_state.of_changed(asking)
-        state.inputs.repairs = lambda pod: True
-        problem = build(asking, state)
-        found = place_unit(asking, replace(problem, needs=(0,) * len(problem.needs)), state, Question.TRIAL)
-        return [(asking.members[rank], node) for rank, node in sorted(found.nodes.items())]
+        return _place(asking, self._round_state, is_partial=True)
 
     def _at_known_end(
         self, gang: Gang, unit: Unit, coming: Sequence[PodInfo], until: float
@@ -231,19 +227,19 @@ class Seats(QueuePolicy):
         """Returns the earliest known end of running pods at which all missing members fit; None if there is none up to
         `until`.
 
-        The result is (nodes, amounts that are withheld now, end). Only missing members that have a pod are planned.
+        The result is (nodes, amounts that are withheld now, end).
         """
         known = self._round_state.snapshot.pods
-        if any(pod.key not in known for pod in coming):
-            return None
         asking = self._with(gang, unit, coming, needed=len(coming))
-        found = self._ends.earliest_start(asking)
+        has_substitutes = any(pod.key not in known for pod in coming)
+        found = self._ends.earliest_start(asking, _place_substitutes if has_substitutes else plan_nodes)
         if found is None or found[0] > until:
             return None
         kept = self._ends.reservation_at(asking, *found)
         if kept is None or kept.amounts is None:
             return None
-        return [(known[key], node) for key, node in found[1].items()], kept.amounts, found[0]
+        pods = {pod.key: pod for pod in coming}
+        return [(pods[key], node) for key, node in found[1].items()], kept.amounts, found[0]
 
     def _with(self, gang: Gang, unit: Unit, coming: Sequence[PodInfo], *, needed: int) -> Unit:
         """Returns the unit with the missing members of one gang as its only pending members."""
@@ -318,6 +314,26 @@ def _with_seats(report: GangReport, seat: GangSeat | None) -> GangReport:
     if seat is None or report.repair is None:
         return report
     return replace(report, repair=replace(report.repair, seats=seat.nodes, seats_until=seat.until))
+
+
+def _place(asking: Unit, round_state: RoundState, *, is_partial: bool) -> list[tuple[PodInfo, int]]:
+    """Returns (pending pod, node position) of a unit beside its live members, without gates and quotas.
+
+    is_partial: True to place as many pending pods as fit. Otherwise the result is empty unless the unit's need fits.
+    """
+    state = round_state.of_changed(asking)
+    state.inputs.repairs = lambda pod: True
+    problem = build(asking, state)
+    problem = replace(problem, needs=(0,) * len(problem.needs)) if is_partial else problem
+    found = place_unit(asking, problem, state, Question.TRIAL)
+    return [(asking.members[rank], node) for rank, node in sorted(found.nodes.items())]
+
+
+def _place_substitutes(asking: Unit, round_state: RoundState) -> Mapping[str, int] | None:
+    """Returns pod key -> node position of all pending pods of a unit, some of which are substitutes for missing
+    members; None if not all of them fit."""
+    found = _place(asking, round_state, is_partial=False)
+    return {pod.key: node for pod, node in found} if len(found) == len(asking.pending) else None
 
 
 def _recreated(pod: PodInfo, round_state: RoundState) -> PodInfo:
