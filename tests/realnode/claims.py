@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A driver of resource claims on a real node: it registers with the kubelet, publishes devices, and prepares claims.
+"""Drivers of resource claims on real nodes: they register with kubelets, publish devices, and prepare claims.
 
-The driver runs in the process of the test, and its sockets are files of the node. CDI makes a device node in the
+A driver runs in the process of the test, and its sockets are files of the node. CDI makes a device node in the
 container for each device, so that the container itself shows its devices. The field numbers are those of
 k8s.io/kubelet pkg/apis/pluginregistration/v1 and pkg/apis/dra/v1.
 """
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,46 @@ DRIVER = "devices.test"
 CLASS = "tested"
 EXTENDED = "devices.test/card"
 """The extended resource that the DeviceClass serves."""
+CHANNEL_DRIVER = "compute-domain.nvidia.com"
+CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
 _API = "/apis/resource.k8s.io/v1"
-_CDI_KIND = f"{DRIVER}/device"
 _REGISTRY, _SOCKETS = Path("/var/lib/kubelet/plugins_registry"), Path("/var/lib/kubelet/plugins")
-_DEVICE_NODE = "card"
-"""Prefix of the device nodes in a container."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a driver offers on a node, and the DeviceClass for it."""
+
+    driver: str
+    devices: Mapping[str, Json]
+    """Name of a device, which is also that of its file in /dev of a container -> attributes."""
+    device_class: str
+    selector: str
+    """Expression of the class. All devices of the driver match it."""
+    extended_resource: str | None = None
+    """The extended resource that the class serves; None for none."""
+
+    def class_manifest(self) -> Json:
+        """The DeviceClass."""
+        spec: Json = {"selectors": [{"cel": {"expression": self.selector}}]}
+        if self.extended_resource is not None:
+            spec["extendedResourceName"] = self.extended_resource
+        meta = {"name": self.device_class}
+        return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": meta, "spec": spec}
+
+
+def cards(number: int) -> Offer:
+    """So many devices; those with even numbers are of model a, the others of model b."""
+    devices = {f"card{i}": {"model": {"string": "ab"[i % 2]}, "index": {"int": i}} for i in range(number)}
+    return Offer(DRIVER, devices, CLASS, f'device.driver == "{DRIVER}"', EXTENDED)
+
+
+def channels() -> Offer:
+    """The channel of a ComputeDomain as NVIDIA's driver offers it: one a node."""
+    selector = f'device.driver == "{CHANNEL_DRIVER}" && device.attributes["{CHANNEL_DRIVER}"].type == "channel"'
+    devices = {"channel-0": {"type": {"string": "channel"}, "id": {"int": 0}}}
+    return Offer(CHANNEL_DRIVER, devices, CHANNEL_CLASS, selector)
+
 
 _REGISTRATION: Mapping[str, tuple[Field, ...]] = {
     "InfoRequest": (),
@@ -64,13 +100,6 @@ _PLUGIN: Mapping[str, tuple[Field, ...]] = {
 _MESSAGES = {**message_classes("pluginregistration", _REGISTRATION), **message_classes("dra", _PLUGIN)}
 
 
-def device_class() -> Json:
-    """The DeviceClass of all devices of the driver."""
-    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
-    spec = {"selectors": [selector], "extendedResourceName": EXTENDED}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": CLASS}, "spec": spec}
-
-
 def claim_spec(count: int, selector: str = "") -> Json:
     """The spec of a claim for so many devices. selector: an expression over `device.attributes`."""
     exactly: Json = {"deviceClassName": CLASS, "count": count}
@@ -91,23 +120,38 @@ def claim_template(name: str, count: int, selector: str = "") -> Json:
     return {**kind, "metadata": {"name": name}, "spec": {"spec": claim_spec(count, selector)}}
 
 
+def channel_template(name: str) -> Json:
+    """The ResourceClaimTemplate that the controller of a ComputeDomain makes, with the configuration of its driver."""
+    parameters = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomainChannelConfig",
+        "domainID": "7c1c3f0e-6d2b-4a5e-9a53-0f0c4d6c2b11",
+        "allocationMode": "Single",
+    }
+    devices = {
+        "requests": [{"name": "channel", "exactly": {"deviceClassName": CHANNEL_CLASS}}],
+        "config": [{"requests": ["channel"], "opaque": {"driver": CHANNEL_DRIVER, "parameters": parameters}}],
+    }
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    return {**kind, "metadata": {"name": name}, "spec": {"spec": {"devices": devices}}}
+
+
 def allocated(claim: Json) -> list[str]:
     """The devices that the status of a claim allocates, sorted."""
     results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
     return sorted(result["device"] for result in results)
 
 
-def seen_devices(work: Work, pod: str) -> list[str]:
+def seen_devices(work: Work, pod: str, offer: Offer) -> list[str]:
     """The devices that a container has, as its own /dev shows them, sorted."""
-    return sorted(name for name in work.inside(pod, "ls", "/dev").split() if name.startswith(_DEVICE_NODE))
+    return sorted(offer.devices.keys() & set(work.inside(pod, "ls", "/dev").split()))
 
 
 class ClaimDriver:
     """The driver on one node."""
 
-    def __init__(self, api: Client, node: RealNode, devices: int) -> None:
-        self._api, self._node = api, node
-        self._names = [f"{_DEVICE_NODE}{number}" for number in range(devices)]
+    def __init__(self, api: Client, node: RealNode, offer: Offer) -> None:
+        self._api, self._node, self._offer, self._cdi_kind = api, node, offer, f"{offer.driver}/device"
         self._servers: list[Any] = []
         self.registered: bool | None = None
         """None until the kubelet answers the registration; False if it was rejected."""
@@ -118,7 +162,7 @@ class ClaimDriver:
 
     async def start(self) -> None:
         """Serves, and registers; the devices are published afterwards."""
-        endpoint = _SOCKETS / DRIVER / "dra.sock"
+        endpoint = _SOCKETS / self._offer.driver / "dra.sock"
         calls = {
             "NodePrepareResources": self._method("PrepareRequest", "PrepareResponse", self._prepare),
             "NodeUnprepareResources": self._method("UnprepareRequest", "UnprepareResponse", self._unprepare),
@@ -127,7 +171,7 @@ class ClaimDriver:
 
         async def info(_: Any) -> Any:
             return _MESSAGES["PluginInfo"](
-                type="DRAPlugin", name=DRIVER, endpoint=str(endpoint), supported_versions=["v1.DRAPlugin"]
+                type="DRAPlugin", name=self._offer.driver, endpoint=str(endpoint), supported_versions=["v1.DRAPlugin"]
             )
 
         async def status(request: Any) -> Any:
@@ -138,7 +182,7 @@ class ClaimDriver:
             "GetInfo": self._method("InfoRequest", "PluginInfo", info),
             "NotifyRegistrationStatus": self._method("RegistrationStatus", "RegistrationStatusResponse", status),
         }
-        await self._serve(_REGISTRY / f"{DRIVER}-reg.sock", "pluginregistration.Registration", registration)
+        await self._serve(_REGISTRY / f"{self._offer.driver}-reg.sock", "pluginregistration.Registration", registration)
         await eventually(lambda: self.registered, what=f"the kubelet of {self._node.name} registers the driver")
         await self._api.create(f"{_API}/resourceslices", self._slice())
 
@@ -146,7 +190,7 @@ class ClaimDriver:
         """Ends the driver, and removes its devices."""
         for server in reversed(self._servers):
             await server.stop(grace=0)
-        (self._root(_REGISTRY) / f"{DRIVER}-reg.sock").unlink(missing_ok=True)
+        (self._root(_REGISTRY) / f"{self._offer.driver}-reg.sock").unlink(missing_ok=True)
         with contextlib.suppress(Exception):  # the kubelet may have removed it
             await self._api.delete(f"{_API}/resourceslices/{self._slice()['metadata']['name']}")
 
@@ -154,14 +198,11 @@ class ClaimDriver:
         return self._node.root / str(path).lstrip("/")
 
     def _slice(self) -> Json:
-        """The ResourceSlice: devices with even numbers are of model a, the others of model b."""
-        devices = [
-            {"name": name, "attributes": {"model": {"string": "ab"[number % 2]}, "index": {"int": number}}}
-            for number, name in enumerate(self._names)
-        ]
+        """The ResourceSlice."""
+        devices = [{"name": name, "attributes": attributes} for name, attributes in self._offer.devices.items()]
         pool = {"name": self._node.name, "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": DRIVER, "nodeName": self._node.name, "pool": pool, "devices": devices}
-        meta = {"name": f"{self._node.name}-{DRIVER}"}
+        spec = {"driver": self._offer.driver, "nodeName": self._node.name, "pool": pool, "devices": devices}
+        meta = {"name": f"{self._node.name}-{self._offer.driver}"}
         return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": meta, "spec": spec}
 
     # -- gRPC ----------------------------------------------------------------------------------------------------
@@ -194,7 +235,8 @@ class ClaimDriver:
     async def _prepare_claim(self, claim: Any) -> Any:
         found = await self._api.get(f"{_API}/namespaces/{claim.namespace}/resourceclaims/{claim.name}")
         assert found["metadata"]["uid"] == claim.uid
-        results = [one for one in found["status"]["allocation"]["devices"]["results"] if one["driver"] == DRIVER]
+        results = found["status"]["allocation"]["devices"]["results"]
+        results = [one for one in results if one["driver"] == self._offer.driver]
         names = [one["device"] for one in results]
         held = {name for uid, own in self.prepared.items() if uid != claim.uid for name in own}
         self.prepared_twice += sorted(held & set(names))
@@ -206,13 +248,13 @@ class ClaimDriver:
             }
             for name in names
         ]
-        self._cdi(claim.uid).write_text(json.dumps({"cdiVersion": "0.5.0", "kind": _CDI_KIND, "devices": edits}))
+        self._cdi(claim.uid).write_text(json.dumps({"cdiVersion": "0.5.0", "kind": self._cdi_kind, "devices": edits}))
         devices = [
             _MESSAGES["Device"](
                 request_names=[result["request"]],
                 pool_name=result["pool"],
                 device_name=result["device"],
-                cdi_device_ids=[f"{_CDI_KIND}={claim.uid}-{result['device']}"],
+                cdi_device_ids=[f"{self._cdi_kind}={claim.uid}-{result['device']}"],
             )
             for result in results
         ]
@@ -230,19 +272,25 @@ class ClaimDriver:
 
     def _cdi(self, uid: str) -> Path:
         """The CDI file of a claim."""
-        return self._node.root / f"etc/cdi/{DRIVER}-{uid}.json"
+        return self._node.root / f"etc/cdi/{self._offer.driver}-{uid}.json"
 
 
 @contextlib.asynccontextmanager
-async def driving(work: Work, node: str, *, devices: int) -> AsyncIterator[ClaimDriver]:
-    """A driver with so many devices on a node, and the DeviceClass; both are gone afterwards."""
-    driver = ClaimDriver(work.api, work.cluster.nodes[node], devices)
-    await work.api.create(f"{_API}/deviceclasses", device_class())
+async def driving(work: Work, nodes: Sequence[str], offer: Offer) -> AsyncIterator[dict[str, ClaimDriver]]:
+    """Drivers with the same offer on nodes, by node, and the DeviceClass; all are gone afterwards."""
+    drivers = {name: ClaimDriver(work.api, work.cluster.nodes[name], offer) for name in nodes}
+    await work.api.create(f"{_API}/deviceclasses", offer.class_manifest())
     try:
-        await driver.start()
-        yield driver
+        for driver in drivers.values():
+            await driver.start()
+        yield drivers
         await work.clear()
-        await eventually(lambda: not driver.prepared, what="all claims are unprepared", within_s=60)
+        await eventually(
+            lambda: not any(driver.prepared for driver in drivers.values()),
+            what="all claims are unprepared",
+            within_s=60,
+        )
     finally:
-        await driver.stop()
-        await work.api.delete(f"{_API}/deviceclasses/{CLASS}")
+        for driver in drivers.values():
+            await driver.stop()
+        await work.api.delete(f"{_API}/deviceclasses/{offer.device_class}")
