@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.e2e.client import Client, Json, condition
-from tests.e2e.process import always, eventually
+from tests.e2e.process import eventually
 from tests.realnode import zones
 from tests.realnode.cluster import RealCluster
 from tests.realnode.gpus import GPU, GpuNode, gpu_nodes
@@ -22,6 +23,7 @@ SHAPES = ((1, 1), (2, 2), (3, 3), (5, 4), (0, 3))
 """GPUs and CPUs of a pod."""
 LARGE = SHAPES[3]
 BURST = 40
+QUIET_SECONDS = 5.0
 REJECTED = "TopologyAffinityError"
 
 
@@ -66,23 +68,26 @@ async def node(cluster: RealCluster, alone: Work, api: Client) -> AsyncIterator[
 
 
 async def settled(work: Work) -> dict[str, Json]:
-    """Waits until each pod of the burst is admitted or rejected by its kubelet, or is told why it waits; the pods."""
+    """Waits until each pod of the burst is admitted or rejected by its kubelet, or is told why it waits, and no further
+    pod is bound for some seconds; the pods. A rejected pod frees what another one may then be bound to."""
 
     def is_settled(seen: Json) -> bool:
         status = seen["status"]
         return bool(status.get("startTime") or (not seen["spec"].get("nodeName") and message(seen)))
 
+    last: tuple[set[str], float] = set(), 0.0
+
     async def all_settled() -> bool:
-        now = (await work.pods()).values()
-        return len(now) == BURST and all(map(is_settled, now))
+        nonlocal last
+        now = await work.pods()
+        bound = {name for name, one in now.items() if one["spec"].get("nodeName")}
+        if bound != last[0]:
+            last = bound, time.monotonic()
+        whole = len(now) == BURST and all(map(is_settled, now.values()))
+        return whole and time.monotonic() - last[1] >= QUIET_SECONDS
 
-    async def unchanged() -> bool:
-        return rejected(await work.pods()) == before
-
-    what = "each pod is admitted, rejected or waits"
+    what = "each pod is admitted, rejected or waits, and none is bound any more"
     await eventually(all_settled, what=what, within_s=180, every_s=0.5, processes=[work.koordpy])
-    before = rejected(await work.pods())
-    await always(unchanged, what="no further pod is rejected", for_s=5, every_s=0.5)
     return await work.pods()
 
 
