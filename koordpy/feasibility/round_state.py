@@ -29,8 +29,9 @@ from koordpy.feasibility.shape_state import ShapeState, Static
 from koordpy.framework.filter_protocol import Refusal, Verdict, chain
 from koordpy.framework.pod_rule_filter import DomainTable, Rule
 from koordpy.gangs.broken_gangs import missing_members
-from koordpy.gangs.member_constraints import MemberConstraintReader, MemberConstraints
+from koordpy.gangs.member_constraints import MemberConstraintReader
 from koordpy.gangs.queue_units import GangCache, Groups, Unit
+from koordpy.gangs.unit_constraints import MemberConstraints
 from koordpy.placement.problem import Problem
 from koordpy.plan.limits import DOMAIN_LABELS, SHAPES_KEPT, STATIC_KEPT
 from koordpy.plugins import node_filters as node_filters

@@ -4,10 +4,25 @@
 A device family (`devices/device_family.py`) returns them, and the placement problem of the unit includes them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from koordpy.cache.snapshot import Ints
+from koordpy.pods.pod_info import PodInfo
+
+FreedAmounts = Callable[[PodInfo], Mapping[int, int]]
+"""Returns, for a bound pod, node position -> amount that its eviction adds to the capacity there at most."""
+
+
+class LimitColumn(NamedTuple):
+    """A resource that exists only for one unit."""
+
+    capacity: Ints
+    """[nodes] free amounts."""
+    asks: Mapping[bytes, int]
+    """Shape -> amount that one pod takes."""
+    freed: FreedAmounts
 
 
 @dataclass
@@ -16,8 +31,8 @@ class MemberLimits:
 
     plugin: str = ""
     """Name of the filter that refuses members, for messages."""
-    columns: list[tuple[Ints, Mapping[bytes, int]]] = field(default_factory=list)
-    """Resources that exist only for this unit, each as ([nodes] capacity, shape -> amount that one pod takes)."""
+    columns: list[LimitColumn] = field(default_factory=list)
+    """Resources that exist only for this unit."""
     stocks: list[tuple[int, Mapping[bytes, int]]] = field(default_factory=list)
     """Devices that any node may use, each as (number of devices, shape -> number that one pod takes)."""
     one_node: list[tuple[bytes, ...]] = field(default_factory=list)

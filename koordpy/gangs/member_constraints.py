@@ -15,7 +15,7 @@ anti-affinity, topology spread) is expressed in one of three forms (gang-network
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -24,17 +24,17 @@ from koordpy.api.objects import PodAffinityTerm
 from koordpy.api.reading_limits import GANG_PORTS
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
-from koordpy.framework.device_limits import MemberLimits
+from koordpy.framework.device_limits import FreedAmounts, MemberLimits
 from koordpy.framework.filter_protocol import Code, Refusal
 from koordpy.framework.pod_rule_filter import DomainTable
 from koordpy.gangs.claim_constraints import volumes_among
+from koordpy.gangs.unit_constraints import ColumnRequest, MemberConstraints
 from koordpy.placement.member_interactions import (
     AntiAffinity,
     LinkedAffinity,
     RequiredAffinity,
     Tie,
     linked_sets,
-    renumbered,
 )
 from koordpy.plan.limits import NODE_PODS
 from koordpy.plugins.disk_limits import ONE_POD, pod_disks
@@ -44,59 +44,6 @@ from koordpy.plugins.volume_claims import claims_of
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.pod_ties import ANY_ADDRESS, Terms
 from koordpy.pods.volume_book import CsiVolume, Disk, VolumeObjects
-
-ColumnRequest = tuple[int, int]
-"""(column of `MemberConstraints.capacity`, amount that one pod of a shape requests)."""
-
-
-@dataclass(frozen=True, eq=False)
-class MemberConstraints:
-    """Constraints between the pending members of a unit.
-
-    capacity: [nodes, k] capacity of the k columns. asks: shape -> requests of one pod. refusals: shape -> why no plan
-    can place it together with the other members. shapes: shapes of the pending members; `ties` refers to them by
-    position. one_of: sets of shapes; a plan may place at most one pod of all shapes of a set. among_members: shapes
-    with required affinity to other members. stocks: (capacity, shape -> amount) of devices that any node may use.
-    one_node: sets of shapes; a plan must place all pods of the shapes of a set on one node.
-    """
-
-    capacity: Ints
-    asks: Mapping[bytes, tuple[ColumnRequest, ...]] = field(default_factory=dict)
-    refusals: Mapping[bytes, Refusal] = field(default_factory=dict)
-    shapes: tuple[bytes, ...] = ()
-    ties: tuple[Tie, ...] = ()
-    one_of: tuple[frozenset[bytes], ...] = ()
-    among_members: frozenset[bytes] = frozenset()
-    stocks: tuple[tuple[int, Mapping[bytes, int]], ...] = ()
-    one_node: tuple[tuple[bytes, ...], ...] = ()
-
-    def interactions(self, numbers: Mapping[bytes, Sequence[int]]) -> tuple[Tie, ...]:
-        """Returns the interactions between the shapes of a placement problem.
-
-        numbers: pod shape -> its indices in the problem. Shapes without an index are left out.
-        """
-        new = {i: numbers.get(shape, ()) for i, shape in enumerate(self.shapes)} if self.ties else {}
-        return tuple(tie for one in self.ties for tie in renumbered(one, new))
-
-    def are_exclusive(self, shapes: Sequence[bytes]) -> bool:
-        """Returns True if no plan places pods of all these shapes, because two share a ReadWriteOncePod claim."""
-        return any(sum(shape in some for shape in shapes) > 1 for some in self.one_of)
-
-    def replaced_plugins(self, shape: bytes) -> frozenset[str]:
-        """Returns the plugins that interactions replace for the shape. The verdicts of these plugins on one pod must be
-        ignored, because they do not consider the other members."""
-        out = set()
-        for one in self.ties:
-            owners = one.shapes if isinstance(one, LinkedAffinity) else (one.shape,)
-            if not isinstance(one, AntiAffinity) and any(self.shapes[at] == shape for at in owners):
-                out.add(one.plugin)
-        return frozenset(out)
-
-    def replaced_plugins_with_victims(self, shape: bytes) -> frozenset[str]:
-        """Returns the same as `replaced_plugins`, for a search with victims. Pod affinity is included only if other
-        members match it."""
-        affinity = frozenset([LinkedAffinity.plugin])
-        return self.replaced_plugins(shape) - affinity | (affinity if shape in self.among_members else frozenset())
 
 
 class MemberConstraintReader:
@@ -130,6 +77,7 @@ class MemberConstraintReader:
         self.one_of: list[frozenset[bytes]] = []
         self.stocks: list[tuple[int, Mapping[bytes, int]]] = []
         self.one_node: list[tuple[bytes, ...]] = []
+        self.freed: dict[int, FreedAmounts] = {}
         self.among_members: frozenset[bytes] = frozenset()
         self._anti_affinity_columns: dict[tuple[bytes, frozenset[bytes]], int] = {}
         """Anti-affinity term, as (nodes with its label, matched shapes) -> its column."""
@@ -160,6 +108,7 @@ class MemberConstraintReader:
             self.among_members,
             tuple(self.stocks),
             tuple(self.one_node),
+            self.freed,
         )
 
     def _refuse(self, shape: bytes, plugin: str, feature: str) -> None:
@@ -167,8 +116,11 @@ class MemberConstraintReader:
         reason = f"unsupported: {feature} among the members of a gang"
         self.refusals.setdefault(shape, Refusal(plugin, Code.UNRESOLVABLE, (reason,)))
 
-    def _column(self, room: Ints, asks: Mapping[bytes, int]) -> None:
-        """Adds a column. room: [nodes] capacity. asks: shape -> amount that one pod requests."""
+    def _column(self, room: Ints, asks: Mapping[bytes, int], freed: FreedAmounts | None = None) -> None:
+        """Adds a column. room: [nodes] capacity. asks: shape -> amount that one pod requests. freed: amounts that
+        evictions add to it; None if it does not depend on running pods."""
+        if freed is not None:
+            self.freed[len(self.columns)] = freed
         for shape, amount in asks.items():
             self.asks.setdefault(shape, []).append((len(self.columns), amount))
         self.columns.append(room)
@@ -350,14 +302,28 @@ class MemberConstraintReader:
                 at = self.snapshot.index.get(name)
                 if at is not None:
                     room[at] = limit - len(held.get(name, ()))
-            self._column(room, {shape: len(found) for shape, found in kinds.items()})
+            self._column(
+                room, {shape: len(found) for shape, found in kinds.items()}, partial(self._freed_volumes, driver)
+            )
+
+    def _freed_volumes(self, driver: str, pod: PodInfo) -> dict[int, int]:
+        """Returns node position -> volumes of a driver that evicting a bound pod frees at most. Volumes that other pods
+        of the node use count, too; volumes that stay attached do not."""
+        objects, index = self.snapshot.storage, self.snapshot.index
+        used = {objects.csi_volume(key) for key in claims_of(pod)}.difference(objects.attached.get(pod.node, ()))
+        number = sum(volume is not None and volume.driver == driver for volume in used)
+        return {index[pod.node]: number} if number and pod.node in index else {}
 
     def _volumes_on_nodes(self, driver: str) -> dict[str, set[CsiVolume]]:
         """Returns node name -> volumes of a driver on it, including the draft's placements."""
         objects, draft = self.snapshot.storage, self.draft
         out: dict[str, set[CsiVolume]] = {}
+        gone: dict[str, Counter[CsiVolume | None]] = {}
+        for pod in map(self.snapshot.pods.__getitem__, draft.evicted):
+            gone.setdefault(pod.node, Counter()).update(objects.csi_volume(claim) for claim in claims_of(pod))
         for name, uses in self.snapshot.csi_uses.items():
-            out.setdefault(name, set()).update(v for v in uses if v.driver == driver)
+            less = gone.get(name, Counter())
+            out.setdefault(name, set()).update(v for v, n in uses.items() if v.driver == driver and n > less[v])
         for name, attached in objects.attached.items():
             out.setdefault(name, set()).update(v for v in attached if v.driver == driver)
         for key, node in draft.placed.items():
@@ -371,8 +337,8 @@ class MemberConstraintReader:
     def _devices(self) -> None:
         """Adds the limits of device families between members, for example by resource claims that they share."""
         for found in self._device_limits(self.kinds, self.number):
-            for room, asks in found.columns:
-                self._column(room, asks)
+            for column in found.columns:
+                self._column(column.capacity, column.asks, column.freed)
             self.stocks += found.stocks
             self.one_node += found.one_node
             for shape, text in found.refusals.items():

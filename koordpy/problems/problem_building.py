@@ -22,8 +22,8 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.feasibility.scarce_resources import avoided_nodes
 from koordpy.framework.pod_rule_filter import ANY_NUMBER
 from koordpy.gangs.gathered_parts import GatheredPart, has_parts, parts_of
-from koordpy.gangs.member_constraints import MemberConstraints
 from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_constraints import MemberConstraints
 from koordpy.placement.member_interactions import InOneDomain
 from koordpy.placement.problem import Allowance, Member, Problem, Shape, slots
 from koordpy.pods.pod_info import PodInfo
@@ -111,7 +111,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
     # free capacity: without capacity that is reserved for other pods, and with the columns of member constraints
     free = round_state.draft.free()
-    among = _member_constraints(unit, round_state)  # constraints between members; None without any
+    among = member_constraints_of(unit, round_state)  # constraints between members; None without any
     reserved = round_state.available_to(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
     if reserved is not None:
         free[reserved.positions] -= reserved.reserved
@@ -316,7 +316,7 @@ def _merge_shapes(
     return [shapes[i] for i in kept], [kinds[i] for i in kept], moved, tuple(alone[i] for i in kept if alone)
 
 
-def _member_constraints(unit: Unit, round_state: RoundState) -> MemberConstraints | None:
+def member_constraints_of(unit: Unit, round_state: RoundState) -> MemberConstraints | None:
     """Returns the constraints among the members; None if there are none, as for most units."""
     found = next((pod.gang for pod in unit.pending if pod.gang is not None and round_state.concerned(pod)), None)
     return round_state.member_constraints(found) if found is not None else None

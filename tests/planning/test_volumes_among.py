@@ -9,7 +9,7 @@ import pytest
 
 from koordpy.api.storage_objects import TopologyLabelRequirement, TopologyTerm
 from tests.planning.node_rules import node, planned
-from tests.planning.test_filter_volumes import HOST, claim, disk, storage_class, user
+from tests.planning.test_filter_volumes import HOST, attached, claim, csi, disk, limited, storage_class, user
 from tests.scenarios.cluster import bound, group, messages
 
 GIB = {"4Gi": 4, "8Gi": 8, "5Gi": 5, "10Gi": 10, "20Gi": 20, "30Gi": 30}
@@ -80,3 +80,26 @@ def test_a_gang_that_lacks_a_volume_is_told_what_is_there() -> None:
     plan = planned([*objects, *(claim(f"c{i}") for i in range(3)), group("g", 3), *members])
     assert bound(plan) == {}
     assert messages(plan)["p-0"].startswith("gang default/g: needed 3, available in the cluster: 2. 0/2")
+
+
+@pytest.mark.parametrize(
+    ("limits", "attachments", "gone"),
+    [
+        ((1, 1), [], ["a", "b"]),
+        ((2, 1), [], ["b"]),
+        ((3, 1), [], []),
+        ((1, 1), [attached("v-a", "n1")], []),  # the volume stays attached without its pod
+    ],
+)
+def test_members_evict_pods_for_attachable_volumes(
+    limits: tuple[int, int], attachments: list[Any], gone: list[str]
+) -> None:
+    placed = bool(gone) or limits == (3, 1)
+    objects = [node("n1:8"), node("n2:8"), *(csi(name) for name in ("a", "b", "c", "d"))]
+    flat = [one for some in objects for one in (some if isinstance(some, list) else [some])]
+    running = [user("a", "a", at="n1", priority=0), user("b", "b", at="n2", priority=0)]
+    members = [user("p-0", "c", gang="g", priority=10), user("p-1", "d", gang="g", priority=10)]
+    limited_nodes = [limited("n1", limits[0]), limited("n2", limits[1])]
+    plan = planned([*flat, *limited_nodes, *attachments, *running, group("g", 2), *members])
+    assert sorted(one.pod_key.partition("/")[2] for one in plan.evictions) == gone
+    assert len(bound(plan)) == 2 * placed, messages(plan)

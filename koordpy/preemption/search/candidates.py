@@ -19,7 +19,7 @@ from koordpy.gangs.queue_units import Unit
 from koordpy.placement.problem import Problem
 from koordpy.preemption.rules.rule_protocol import RuleInputs
 from koordpy.preemption.rules.victim_rules import combined_limits
-from koordpy.preemption.search.device_columns import device_relief
+from koordpy.preemption.search.device_columns import DeviceColumns, device_relief
 from koordpy.preemption.search.preemptor_sets import PreemptorSet
 from koordpy.preemption.search.reachable_nodes import ReachableNodes
 from koordpy.preemption.search.relocation import rejoins_of, returns_of
@@ -103,7 +103,7 @@ def candidates(
         problem=part,
         lots=lots,
         one_of=one_of,
-        returns=tuple(returns_of(pool.units[i], round_state, devices=preemptors.devices) for i in units)
+        returns=tuple(returns_of(pool.units[i], round_state, devices=preemptors.devices.families) for i in units)
         if moves
         else (),
         rejoins=rejoins_of(dict(enumerate(pool.units[i] for i in units)), round_state) if moves else (),
@@ -167,21 +167,19 @@ def _ties(open_to: ReachableNodes, covering: Mapping[str, tuple[int, ...]]) -> t
 class _ChoiceReader:
     """Reads from the pool the capacity and the cost of units, for one preemptor set.
 
-    devices: device family -> column of the problem. selectors: values of network-topology-selector of the preemptor's
+    devices: columns of the problem with free devices. selectors: values of network-topology-selector of the preemptor's
     pods; running pods with one of these values attract the preemptor.
     """
 
     pool: Pool
     round_state: RoundState
-    devices: Mapping[str, int]
+    devices: DeviceColumns
     selectors: Collection[str]
 
     def unit(self, i: int) -> UnitFigures:
         """Returns the numbers of unit `i` of the pool, with its devices and the pods that attract the preemptor."""
         pool = self.pool
-        known = pool.figures_of(i)
-        for family, column in self.devices.items():
-            known = self._with_devices(i, known, family, column)
+        known = self._with_devices(i, pool.figures_of(i))
         if not self.selectors:
             return known
         attracts: dict[int, int] = {}
@@ -191,15 +189,18 @@ class _ChoiceReader:
                 attracts[node] = attracts.get(node, 0) + 1
         return replace(known, attracts=tuple(sorted(attracts.items()))) if attracts else known
 
-    def _with_devices(self, i: int, known: UnitFigures, family: str, column: int) -> UnitFigures:
-        """Returns the numbers of unit `i` with the devices of a family that it frees."""
-        held = device_relief(self.pool, i, family, self.round_state)
+    def _with_devices(self, i: int, known: UnitFigures) -> UnitFigures:
+        """Returns the numbers of unit `i` with the devices that it frees, also on nodes without pods of the unit."""
+        held: dict[int, dict[int, int]] = {}
+        for node, column, amount in device_relief(self.pool, i, self.devices, self.round_state):
+            here = held.setdefault(node, {})
+            here[column] = here.get(column, 0) + amount
         if not held:
             return known
-        frees = tuple(
-            (node, (*amounts, (column, held[node])) if node in held else amounts) for node, amounts in known.frees
-        )
-        return replace(known, frees=frees)
+        frees = dict(known.frees)
+        for node, here in held.items():
+            frees[node] = (*frees.get(node, ()), *here.items())
+        return replace(known, frees=tuple(frees.items()))
 
 
 def _gangs(

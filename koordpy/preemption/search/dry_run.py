@@ -133,7 +133,7 @@ class DryRun:
             return None
         for key, node in seats.items():
             draft.assign(round_state.snapshot.pods[key], node, devices=allocation.devices.get(key, NO_DEVICES))
-        back = Returning(round_state, planned=moved.returns, devices=self.preemptors.devices)
+        back = Returning(round_state, planned=moved.returns, devices=self.preemptors.devices.families)
         return back.place([self.pool.units[i] for i in units])
 
     # --- reasons of a failure -----------------------------------------------------------------------------------------

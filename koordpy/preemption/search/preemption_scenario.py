@@ -117,9 +117,8 @@ class PreemptionScenario:
         out = np.zeros(self.preemptors.problem.free.shape, dtype=np.int64)
         out[:, : held.shape[1]] = held
         for i in np.nonzero(self.eligible)[0].tolist():
-            for family, column in devices.items():
-                for node, number in device_relief(self.pool, i, family, self.round_state).items():
-                    out[node, column] += number
+            for node, column, number in device_relief(self.pool, i, devices, self.round_state):
+                out[node, column] += number
         return out
 
     @property

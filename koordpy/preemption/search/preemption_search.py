@@ -19,7 +19,7 @@ from koordpy.preemption.rules.rule_protocol import RoundEntitlements, RuleInputs
 from koordpy.preemption.rules.rule_steps import free_units
 from koordpy.preemption.rules.victim_rules import VICTIM_RULES
 from koordpy.preemption.search.candidates import Rules
-from koordpy.preemption.search.device_columns import with_devices
+from koordpy.preemption.search.device_columns import DeviceColumns, with_devices
 from koordpy.preemption.search.preemption_plan import PreemptionPlan, Victim
 from koordpy.preemption.search.preemption_scenario import PreemptionScenario
 from koordpy.preemption.search.preemptor_sets import PreemptorSet, preemptor_sets
@@ -156,9 +156,9 @@ class PreemptionSearch:
         for ranks in preemptor_sets(unit, problem, self.round_state):
             yield PreemptorSet(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks), devices)
 
-    def _problem(self, unit: Unit, placed: Mapping[str, int]) -> tuple[Problem, Mapping[str, int]]:
-        """Returns (the placement problem of a unit with a column of amounts for each device family, family -> its
-        column).
+    def _problem(self, unit: Unit, placed: Mapping[str, int]) -> tuple[Problem, DeviceColumns]:
+        """Returns (the placement problem of a unit with a column of amounts for each device family, columns of
+        devices).
 
         placed: as for `preemptor_sets`; these members count as bound.
         """

@@ -6,7 +6,7 @@ then the core: the members that the unit needs to start. If the core already run
 itself.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from koordpy.devices.rule_registry import grow_set
@@ -15,6 +15,7 @@ from koordpy.gangs.queue_units import Unit
 from koordpy.placement.goals import core_of
 from koordpy.placement.problem import Problem
 from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.search.device_columns import DeviceColumns
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +27,8 @@ class PreemptorSet:
     """The placement problem of the unit. Only the members of the set are pending in it."""
     pods: tuple[PodInfo, ...]
     """The members of the set."""
-    devices: Mapping[str, int] = field(default_factory=dict)
-    """Device family -> column of `problem.free` with its free devices (`device_columns.py`)."""
+    devices: DeviceColumns = field(default_factory=DeviceColumns)
+    """The columns of `problem.free` with free devices."""
 
 
 def members_preempt_individually(unit: Unit) -> bool:

@@ -14,10 +14,10 @@ placements on several nodes are left out.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from koordpy.api.quantity import MAX_SUM
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
 from koordpy.config.configuration import KoordpyConfiguration
@@ -26,8 +26,9 @@ from koordpy.devices.dra.filters.claim_refusal import IN_USE, PLUGIN, claims_ref
 from koordpy.devices.dra.filters.claim_requests import Alternative, UnallocatedClaim
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
+from koordpy.devices.dra.ledger.device_objects import whole_devices
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
-from koordpy.framework.device_limits import MemberLimits
+from koordpy.framework.device_limits import LimitColumn, MemberLimits
 from koordpy.pods.claim_refs import CLAIMS, MAX_CONSUMERS, DeviceId
 from koordpy.pods.pod_info import PodInfo
 
@@ -174,11 +175,26 @@ class MemberLimitReader:
             for device in free:
                 if device.node in index:
                     room[index[device.node]] += 1
+            enough = sum(self._numbers[shape] * amount for shape, amount in asks.items())
             for shape in asks:
                 served = [wants.at for wants in self._rules[shape].wants() if wants.at is not None and not wants.claims]
                 for nodes in served:  # the device plugin of these nodes serves the pod
-                    room[nodes] = MAX_SUM
-            self.limits.columns.append((room, asks))
+                    room[nodes] = enough
+            self.limits.columns.append(LimitColumn(room, asks, partial(self._freed, one)))
+
+    def _freed(self, of: _DeviceSet, pod: PodInfo) -> dict[int, int]:
+        """Returns node position -> devices of a set that evicting a bound pod frees at most.
+
+        A claim that other pods use as well counts as freed.
+        """
+        objects, index = self._view.objects, self._draft.snapshot.index
+        out: dict[int, int] = {}
+        for key in objects.by_consumer.get(pod.uid, ()) if self._view.frees else ():
+            for granted in whole_devices(objects.claims[key]):
+                device = objects.offers.by_id.get(granted)
+                if device in of.devices and device.node in index:
+                    out[index[device.node]] = out.get(index[device.node], 0) + 1
+        return out
 
 
 def _is_countable(one: _DeviceSet) -> bool:
