@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import Condition, KubernetesObject, NodeSelector, Quantity, Time, Wire
+from koordpy.api.objects import Amount, Condition, KubernetesObject, NodeSelector, Quantity, Time, Wire
 
 Raw = dict[str, Any]
 """A mapping of which the content is not read."""
@@ -35,7 +35,7 @@ class DeviceToleration(Wire, frozen=True):
 
 
 class CapacityRequirements(Wire, frozen=True):
-    requests: dict[str, Quantity] = {}
+    requests: dict[str, Amount] = {}
 
 
 class ExactRequest(Wire, frozen=True):
@@ -102,7 +102,7 @@ class DeviceResult(Wire, frozen=True):
     admin_access: bool | None = None
     tolerations: list[DeviceToleration] = []
     share_id: str = msgspec.field(name="shareID", default="")
-    consumed_capacity: dict[str, Quantity] = {}
+    consumed_capacity: dict[str, Amount] = {}
     binding_conditions: list[str] = []
     binding_failure_conditions: list[str] = []
 

@@ -18,6 +18,8 @@ from koordpy.api.reading_limits import ANNOTATIONS
 
 Quantity = Annotated[str | int | float, Meta(extra={"format": "quantity"})]  # the format selects the strict reader
 Quantities = dict[str, Quantity]
+Amount = Annotated[str | int | float, Meta(extra={"format": "amount"})]
+"""A quantity of no resource: it may be a fraction, and below 0."""
 IntOrString = Annotated[int | str, Meta(extra={"format": "int-or-string"})]
 Time = Annotated[str, Meta(extra={"format": "time"})]
 """RFC 3339 text, as the API server writes it."""

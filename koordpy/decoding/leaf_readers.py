@@ -13,7 +13,7 @@ from typing import Any
 from koordpy.api.durations import parse_duration
 from koordpy.api.field_faults import FieldWalk, Read, key_path, kind_name, literal, shown
 from koordpy.api.object_names import split_address
-from koordpy.api.quantity import units
+from koordpy.api.quantity import parse_exact, units
 from koordpy.api.scalars import Number
 from koordpy.api.times import time_text
 
@@ -24,9 +24,14 @@ PERCENT = re.compile(r"[0-9]+%", re.ASCII)
 
 def check_quantity(resource: str, raw: Any) -> None:
     """Raises ValueError if a value is not a valid quantity of a resource. resource: empty if unknown."""
+    units(resource, _number(raw))
+
+
+def _number(raw: Any) -> str | int | float:
+    """Returns a value of a type that a quantity may have; raises ValueError for another type."""
     if isinstance(raw, bool) or not isinstance(raw, (str, int, float)):
         raise ValueError(f"must be a quantity, not {kind_name(raw)}")
-    units(resource, raw)
+    return raw
 
 
 def read_text(raw: Any, path: str, walk: FieldWalk) -> Any:
@@ -151,6 +156,16 @@ def read_quantity(raw: Any, path: str, walk: FieldWalk) -> Any:
     return text
 
 
+def read_amount(raw: Any, path: str, walk: FieldWalk) -> Any:
+    """Reads a quantity of no resource as its text: it may be a fraction, and below 0."""
+    text = raw.text if isinstance(raw, Number) else raw
+    try:
+        parse_exact(_number(text))
+    except ValueError as fault:
+        walk.fault(path, str(fault))
+    return text
+
+
 _read_whole = number_reader(whole=True)
 
 
@@ -198,6 +213,7 @@ def read_address(raw: Any, path: str, walk: FieldWalk) -> Any:
 
 FORMATS: Mapping[str, Read] = {
     "quantity": read_quantity,
+    "amount": read_amount,
     "int-or-string": read_int_or_percent,
     "time": read_time,
     "listen-address": read_address,

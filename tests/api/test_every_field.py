@@ -26,6 +26,7 @@ WRONG: dict[type[types.Type], tuple[Any, ...]] = {
 }
 OF_FORMAT: dict[str, tuple[Any, ...]] = {
     "quantity": (True, [], {}, "1K", "", "-1", "0x10"),
+    "amount": (True, [], {}, "1K", "", "0x10"),
     "time": (5, True, [], {}, "soon", "2026-13-01T00:00:00Z"),
     "int-or-string": (True, [], {}, "many", "5", 1.5),
 }

@@ -67,6 +67,8 @@ class RequestSpec:
 
     name: str
     alternatives: tuple[Alternative, ...]
+    has_choice: bool
+    """True if the alternatives are entries of `firstAvailable`, even if there is one entry only."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +138,7 @@ def _read(content: bytes, devices: DeviceClaim, offers: DeviceOffers) -> ClaimSp
             if exact.derived_attributes:
                 unsupported = unsupported or DERIVED
             alternatives.append(_alternative(request, name, exact, found))
-        requests.append(RequestSpec(request.name, tuple(alternatives)))
+        requests.append(RequestSpec(request.name, tuple(alternatives), bool(request.first_available)))
     constraints = tuple(
         ConstraintSpec(
             frozenset(one.requests), one.match_attribute or one.distinct_attribute, bool(one.distinct_attribute)

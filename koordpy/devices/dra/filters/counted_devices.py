@@ -17,7 +17,7 @@ from koordpy.api.quantity import parse_exact
 from koordpy.config.dra_settings import Dra
 from koordpy.devices.dra.filters.claim_requests import Alternative, claim_spec, class_alternative
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
-from koordpy.devices.dra.filters.device_shares import AmountError, can_hold, consumed_amounts
+from koordpy.devices.dra.filters.device_shares import can_hold, consumed_amounts, provided
 from koordpy.devices.dra.ledger.offered_devices import CounterKey, DeviceOffers, DevicePool, OfferedDevice, ReachingNode
 from koordpy.pods.claim_refs import Grant
 from koordpy.pods.resource_amounts import Amounts, add_amounts
@@ -105,7 +105,7 @@ class DeviceCount:
         devices: list[OfferedDevice] = []
         if alternative.all or counted.capacity:
             devices = [one for one in _usable(offers) if matching.selects(alternative, one) is True]
-            devices = [one for one in devices if _holds(alternative, one)]
+            devices = [one for one in devices if provided(can_hold, alternative, one)]
         if alternative.all:
             number = _most_on_a_node(devices)
         amount = Fraction(1)
@@ -159,21 +159,11 @@ def _most_on_a_node(devices: Sequence[OfferedDevice]) -> int:
     return local.pop("", 0) + max(local.values(), default=0)
 
 
-def _holds(alternative: Alternative, device: OfferedDevice) -> bool:
-    try:
-        return can_hold(alternative, device)
-    except AmountError:
-        return False
-
-
 def _share(alternative: Alternative, device: OfferedDevice, capacity: str) -> Fraction:
     """Returns the amount of a capacity that a device gives to a request: that of a share, or the whole value."""
     if not device.multi:
         return _value(device, capacity)
-    try:
-        amounts = consumed_amounts(alternative, device)
-    except AmountError:
-        return Fraction(0)
+    amounts = provided(consumed_amounts, alternative, device)
     return amounts.get(_full_name(capacity, device.id.driver), Fraction(0)) if amounts is not None else Fraction(0)
 
 

@@ -43,7 +43,7 @@ class BestChoice:
         self.rank: tuple[Any, ...] = ()
         """Rank of the best solution that `offer` has compared; smaller is better."""
         self.alternatives: tuple[int, ...] = ()
-        """Index of the chosen alternative of each request."""
+        """Index of the chosen alternative of each request with `firstAvailable`."""
         self.slowest: tuple[int, int] = (NO_LIMIT, NO_LIMIT)
         """kB/s of the slowest link between devices of one driver, and of different drivers, by classes of all nodes."""
         self.left = 0
@@ -106,7 +106,8 @@ class BestChoice:
         taken = {at for one, at in results if not one.admin}
         first = tuple(search.alternative_indexes())
         devices = [search.devices[at] for at in sorted(taken)]
-        begins = sum(bool(search.devices[at].facts.binding_conditions) for _, at in results), self._begun(devices)
+        bind = {at for _, at in results if search.devices[at].facts.binding_conditions}
+        begins = len(bind), self._begun(devices)
         rank: tuple[Any, ...] = (first, *begins)
         if self.grants is not None and rank > self.rank[:3]:
             return False
@@ -119,7 +120,8 @@ class BestChoice:
         rank = (*rank, *links)
         grants = search.grants()
         self._apply(grants, 1)
-        rank = (*rank, -sum(_is_takeable(one, self._usage) for one in search.devices), _emptiness(devices, self._usage))
+        shared = [search.devices[at] for one, at in results if not one.admin and search.devices[at].multi]
+        rank = (*rank, -sum(_is_takeable(one, self._usage) for one in search.devices), _emptiness(shared, self._usage))
         self._apply(grants, -1)
         if self.grants is None or rank < self.rank:
             self.grants, self.rank, self.alternatives, self.left = grants, rank, first, rest.bit_count()
@@ -159,12 +161,12 @@ def _is_takeable(device: OfferedDevice, usage: DeviceUsage) -> bool:
     return usage.has_counters(device)
 
 
-def _emptiness(devices: Sequence[OfferedDevice], usage: DeviceUsage) -> Fraction:
-    """Returns the sum of the free fractions of all capacities of the given shared devices, after the solution."""
+def _emptiness(shared: Sequence[OfferedDevice], usage: DeviceUsage) -> Fraction:
+    """Returns the sum of the free fractions of all capacities after the solution. shared: the device of each share."""
     total = Fraction(0)
-    for device in devices:
-        taken = usage.shared(device.id) if device.multi else {}
-        for name, value in device.capacity.items() if device.multi else ():
+    for device in shared:
+        taken = usage.shared(device.id)
+        for name, value in device.capacity.items():
             total += (value - taken.get(name, Fraction(0))) / value if value else 0
     return total
 
@@ -181,5 +183,6 @@ def best_choice(search: DeviceSearch, best: BestChoice, *, sets: bool = True) ->
 
 
 def alternatives_score(indexes: Sequence[int]) -> int:
-    """Returns the score of chosen alternatives: 8 for each first one, 7 for each second one, and so on."""
+    """Returns the score of alternatives that were chosen for requests with `firstAvailable`: 8 for each first one, 7
+    for each second one, and so on."""
     return sum(8 - index for index in indexes)

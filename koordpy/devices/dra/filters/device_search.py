@@ -22,7 +22,7 @@ from koordpy.devices.dra.filters.claim_requests import (
     too_many_devices,
 )
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
-from koordpy.devices.dra.filters.device_shares import AmountError, can_hold, consumed_amounts, consumed_text
+from koordpy.devices.dra.filters.device_shares import can_hold, consumed_amounts, consumed_text, provided
 from koordpy.devices.dra.filters.searched_claim import PairRule, SearchedClaim
 from koordpy.devices.dra.ledger.device_usage import NOTHING_SHARED, DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import NodeDevices, OfferedDevice
@@ -67,7 +67,7 @@ class DeviceSearch:
         self._shared: dict[int, dict[str, Fraction]] = {}
         self._drawn: dict[tuple[Any, ...], Fraction] = {}
         self._kinds: list[Hashable] | None = None
-        self._accept: Callable[[], bool] = lambda: True
+        self._accept: Callable[[], bool] | None = None  # called at each solution; None to stop at the first one
         self.met_errors = False
         """True if a selector failed on a device that the search has tried."""
 
@@ -90,9 +90,9 @@ class DeviceSearch:
         return [tuple(self._granted(*one) for one in claim.results) for claim in self._claims]
 
     def alternative_indexes(self) -> list[int]:
-        """Returns the index of the chosen alternative of each request at the current solution."""
+        """Returns the index of the chosen alternative of each request with `firstAvailable`, at this solution."""
         used = {id(alternative) for claim in self._claims for alternative, _, _ in claim.results}
-        requests = [request for claim in self._claims for request in claim.spec.requests]
+        requests = [request for claim in self._claims for request in claim.spec.requests if request.has_choice]
         return [next((i for i, one in enumerate(r.alternatives) if id(one) in used), 0) for r in requests]
 
     def suitable_free(self) -> list[int]:
@@ -129,7 +129,7 @@ class DeviceSearch:
                     if self._suits(claim, one, at) and not self._is_taken(one, at):
                         if device.multi or device.consumes:
                             return None
-                        mask |= can_hold(one, device) << at
+                        mask |= bool(provided(can_hold, one, device)) << at
                 own.append((one.count, mask))
             out.append(own)
         return out
@@ -156,12 +156,8 @@ class DeviceSearch:
     # -- the search ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> bool:
-        try:
-            self.check_sizes()
-            return self._request(0, 0)
-        except AmountError as what:
-            claim = self._claims[0].key
-            raise AttemptFault(f"claim {claim}: capacity request {what} is out of range") from None
+        self.check_sizes()
+        return self._request(0, 0)
 
     def check_sizes(self) -> None:
         """Raises the faults that kube-scheduler finds before it searches: too many devices, pools that are changing."""
@@ -190,7 +186,7 @@ class DeviceSearch:
             answer = self._matching.selects(alternative, device)
             if isinstance(answer, str):
                 self._fail(claim, answer)
-            elif answer and (can_hold(alternative, device)):
+            elif answer and provided(can_hold, alternative, device, self._named(claim)):
                 found.append(at)
         return found
 
@@ -203,7 +199,7 @@ class DeviceSearch:
     def _request(self, number: int, at: int) -> bool:
         """Searches from a request (`at`) of a claim (`number`) on; returns whether a solution was accepted."""
         if number == len(self._claims):
-            return (self._pairs is None or self._pairs.is_met(self)) and self._accept()
+            return (self._pairs is None or self._pairs.is_met(self)) and (self._accept is None or self._accept())
         claim = self._claims[number]
         if at == len(claim.spec.requests):
             return self._request(number + 1, 0)
@@ -297,7 +293,7 @@ class DeviceSearch:
         if device.consumes or device.multi:
             return at
         answers = tuple(
-            self._suits(claim, one, at) and can_hold(one, device)
+            self._suits(claim, one, at) and provided(can_hold, one, device)
             for claim in self._claims
             for request in claim.spec.requests
             for one in request.alternatives
@@ -337,7 +333,7 @@ class DeviceSearch:
             consumed = self._share(claim, alternative, at)
             if consumed is None:
                 return None
-        elif not can_hold(alternative, device):
+        elif not provided(can_hold, alternative, device, self._named(claim)):
             return None
         begins = not (at in self._used or self._usage.is_used(device.id))
         draws = begins or (alternative.admin and not device.multi)
@@ -367,7 +363,7 @@ class DeviceSearch:
         device = self.devices[at]
         if any(one is alternative and other == at for one, other, _ in claim.results):
             return None
-        amounts = consumed_amounts(alternative, device)
+        amounts = provided(consumed_amounts, alternative, device, self._named(claim))
         if amounts is None:
             return None
         taken, own = self._usage.shared(device.id), self._shared.get(at, NOTHING_SHARED)
@@ -375,6 +371,10 @@ class DeviceSearch:
             if taken.get(name, 0) + own.get(name, 0) + amount > device.capacity[name]:
                 return None
         return dict(amounts)
+
+    def _named(self, claim: SearchedClaim) -> str:
+        """Returns the name of a claim for errors, as far as kube-scheduler meets them; else an empty string."""
+        return claim.key if self._accept is None else ""
 
     def _counters_remain(self, device: OfferedDevice) -> bool:
         driver, pool = device.id.driver, device.id.pool

@@ -4,16 +4,18 @@
 Amounts are exact fractions. Source: dra.md 5.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import ceil
+from typing import TypeVar
 
 from koordpy.api.claim_objects import CapacityPolicy
 from koordpy.api.quantity import canonical_amount, parse_exact
-from koordpy.devices.dra.filters.claim_requests import Alternative
+from koordpy.devices.dra.filters.claim_requests import Alternative, AttemptFault
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
 
 MAX_AMOUNT = 2**63 - 1
+Provided = TypeVar("Provided")
 
 
 class AmountError(Exception):
@@ -76,6 +78,22 @@ def can_hold(alternative: Alternative, device: OfferedDevice) -> bool:
         if value is None or amount is None or amount > value:
             return False
     return True
+
+
+def provided(
+    of: Callable[[Alternative, OfferedDevice], Provided],
+    alternative: Alternative,
+    device: OfferedDevice,
+    claim: str = "",
+) -> Provided | None:
+    """Returns the result of `can_hold` or `consumed_amounts`. For a requested amount out of range, raises
+    `AttemptFault` with the claim's name, or returns None if `claim` is empty."""
+    try:
+        return of(alternative, device)
+    except AmountError as what:
+        if claim:
+            raise AttemptFault(f"claim {claim}: capacity request {what} is out of range") from None
+        return None
 
 
 def consumed_text(amounts: Mapping[str, Fraction], device: OfferedDevice) -> tuple[tuple[str, str], ...]:
