@@ -98,7 +98,10 @@ def number_reader(
         elif not -MAX_INT - whole <= value <= MAX_INT:
             walk.fault(path, f"{literal(raw)} is out of range")
         elif lowest is not None and value < lowest:
-            walk.fault(path, f"{value} is less than {lowest:.15g}")
+            below = (
+                f"must be at least {lowest:.15g}, not {value}" if lowest > 0 else f"{value} is less than {lowest:.15g}"
+            )
+            walk.fault(path, below)
         elif above is not None and value <= above:
             walk.fault(path, f"{value} is not above {above:.15g}")
         elif highest is not None and value > highest:

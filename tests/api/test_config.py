@@ -199,6 +199,7 @@ CONSTRAINT = "filters.podTopologySpread.defaultConstraints[0]"
         ("bindAddress: ''", ["bindAddress: '' is not a valid listen address"]),
         ("bindAddress: http://here:80", ["bindAddress: 'http://here:80' is not a valid listen address"]),
         ("clientConnection: {qps: -1}", ["clientConnection.qps: -1 is less than 0"]),
+        ("dra: {searchLimit: 0}", ["dra.searchLimit: must be at least 1, not 0"]),
         (
             "leaderElection: {resourceName: Bad_Name}",
             ["leaderElection.resourceName: 'Bad_Name' is not a valid name of an"],
