@@ -16,15 +16,21 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def find_error(unit: Unit, round_state: RoundState) -> Gate | None:
-    """Returns a gate with the error of the first pending member that has one; None if no member has an error.
+    """Returns a gate with the error that ends the attempt of a unit; None if no member has an error."""
+    found = unit_error(unit, round_state)
+    if found is None:
+        return None
+    return Gate(found.reasons[0], GangStatus.INVALID, Reason.SCHEDULER_ERROR, plugins=(found.plugin,))
+
+
+def unit_error(unit: Unit, round_state: RoundState) -> AttemptError | None:
+    """Returns the error of the first pending member that has one; None if no member has an error.
 
     If several nodes have an error, that of the first node in natural order of names counts. A node is ignored if an
     earlier filter refuses it.
     """
-    for pod in unit.pending:
-        if pod.asks and (found := _error_of(pod, round_state)) is not None:
-            return Gate(found.reasons[0], GangStatus.INVALID, Reason.SCHEDULER_ERROR, plugins=(found.plugin,))
-    return None
+    errors = (_error_of(pod, round_state) for pod in unit.pending if pod.asks)
+    return next((found for found in errors if found is not None), None)
 
 
 def _error_of(pod: PodInfo, round_state: RoundState) -> AttemptError | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from koordpy.api.natural_order import natural_key
+from koordpy.attempts.filter_errors import unit_error
 from koordpy.attempts.unit_outcome import PreemptingUnit, RejectedUnit, WaitingUnit
 from koordpy.attempts.watched_pod import DecidedPod, Watch
 from koordpy.cache.snapshot import Snapshot
@@ -22,6 +23,7 @@ from koordpy.explain.advice.advise import advice, advice_of_ignored, evictions_f
 from koordpy.fairness.quota_admission import PLUGIN as QUOTA
 from koordpy.fairness.quota_admission import core_members
 from koordpy.feasibility.round_state import RoundState
+from koordpy.framework.attempt_error import AttemptError
 from koordpy.gangs.queue_units import Groups, Unit
 from koordpy.gangs.unit_gates import Gate
 from koordpy.infeasibility.limiting_rules import divided_sentence
@@ -176,7 +178,9 @@ def _explained(decided: DecidedPod) -> Explanation:
     with decided.picture() as round_state:
         by_family = node_facts(pod, round_state.inputs)
         facts = by_family.get(NUMA)
-        nodes = _nodes(pod, unit, round_state, facts, by_family.get(CLAIMS))
+        is_error = decided.waits is not None and decided.waits.reason == Reason.SCHEDULER_ERROR
+        ended = unit_error(unit, round_state) if is_error else None
+        nodes = _nodes(pod, unit, round_state, facts, by_family.get(CLAIMS), ended)
         domains = _domains(decided) if unit.is_gang and not verdict else ()
         message = _with_never(decided, verdict, _promise(decided) or _plan_remark(decided))
         warnings = (
@@ -292,11 +296,17 @@ def _state(pod: PodInfo) -> str:
 
 
 def _nodes(
-    pod: PodInfo, unit: Unit, round_state: RoundState, facts: NodeFacts | None, claims: NodeFacts | None
+    pod: PodInfo,
+    unit: Unit,
+    round_state: RoundState,
+    facts: NodeFacts | None,
+    claims: NodeFacts | None,
+    ended: AttemptError | None,
 ) -> list[NodeExplanation]:
     """Returns the explanation of every node for the pod alone, in the order of the snapshot.
 
     facts: NUMA zones of the nodes; None without them. claims: devices for the pod's claims; None without claims.
+    ended: the error that has ended the attempt of the unit, and so refuses every node; None for none.
     """
     own = round_state.of(pod)
     verdict = own.verdict()
@@ -310,7 +320,7 @@ def _nodes(
     ]
     out = []
     for i, node in enumerate(round_state.snapshot.nodes):
-        refusal = own.refusal or verdict.of(i)
+        refusal = own.refusal or ended or verdict.of(i)
         numa = facts.of(i) if facts is not None else None
         devices = (claims.of(i) if claims is not None else None) or {"devices": (), "reasons": ()}
         if refusal is None:
@@ -321,7 +331,7 @@ def _nodes(
             out.append(NodeExplanation(node.name, True, (), shown, total[i], tuple(devices["devices"]), numa))
         else:
             reasons = tuple((refusal.plugin, refusal.code.value, reason) for reason in refusal.reasons)
-            if refusal.plugin == DYNAMIC_RESOURCES:
+            if refusal.plugin == DYNAMIC_RESOURCES and refusal is not ended:
                 reasons += tuple((refusal.plugin, refusal.code.value, text) for text in devices["reasons"])
             out.append(NodeExplanation(node.name, False, reasons, {}, 0, (), numa))
     return out

@@ -87,3 +87,19 @@ def test_devices_to_free_are_suggested_with_the_least_number() -> None:
     assert "free 1 devices of class gpu on n1" in found.would_fit_if
     assert not any("on n2" in text and text.startswith("free") for text in found.would_fit_if)
     assert [one.reasons[0][2] for one in found.nodes] == [CANNOT.partition(": ")[2]] * 2
+
+
+@pytest.mark.parametrize("gang", ["", "g"])
+def test_an_error_of_a_selector_refuses_every_node(gang: str) -> None:
+    failing = resource_claim("c1", asks(1, f'device.attributes["{DRIVER}"].model == "a"'))
+    objects = [*NODES, CLASS, offers("n1", "g0", attributes=facts(model="a")), offers("n2", "g0"), failing]
+    text = f"claim default/c1: selector #0 on device {DRIVER}/n2/g0: CEL runtime error: no such key: model"
+    if gang:
+        members = [user("p", "c0", gang="g"), user("p-1", "c1", gang="g")]
+        objects += [resource_claim("c0", asks(1)), group("g", 2), *members]
+    else:
+        objects.append(user("p", "c1"))
+    found = asked(objects)
+    assert found.reason == "SchedulerError" and found.message.startswith(text) and not found.feasible_nodes
+    told = [(code, message) for one in found.nodes for _, code, message in one.reasons]
+    assert told == [("UnschedulableAndUnresolvable", found.message)] * 2
