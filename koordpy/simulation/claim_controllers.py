@@ -20,6 +20,7 @@ from koordpy.api.claim_objects import (
     ExactRequest,
     ResourceClaim,
     ResourceClaimSpec,
+    ResourceClaimStatus,
     ResourceClaimTemplate,
 )
 from koordpy.api.field_faults import Fault
@@ -196,8 +197,9 @@ class ClaimControllers:
                 continue
             others = [one for one in claim.status.reserved_for if one.uid != uid]
             if len(others) < len(claim.status.reserved_for):
-                allocation = claim.status.allocation if others else None
-                status = replace(claim.status, reserved_for=others, allocation=allocation)
+                status = replace(claim.status, reserved_for=others)
+                if not others:
+                    status = ResourceClaimStatus()
                 self._state.upsert(replace(claim, status=status))
 
     def _drop_owned(self, kind: type[ResourceClaim] | type[PersistentVolumeClaim], key: str, pod: Pod) -> bool:

@@ -10,38 +10,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from koordpy.api.claim_objects import DeviceResult, ResourceClaim
-from koordpy.api.objects import condition_of
+from koordpy.api.claim_objects import ResourceClaim
+from koordpy.devices.dra.ledger.binding_conditions import failed_condition, is_ready
 from koordpy.engine.binding.claim_needs import ClaimNeed
 from koordpy.engine.binding.volume_writes import TICK_SECONDS, ClaimsFailed, obstacle_text
 from koordpy.engine.engine_context import Context
 from koordpy.engine.status.scheduler_events import CONDITIONS_PENDING
-
-
-def is_ready(claim: ResourceClaim) -> bool:
-    """Returns whether all binding conditions of a claim's devices are True. Raises ClaimsFailed if a failure condition
-    is True."""
-    allocation = claim.status.allocation
-    if allocation is None:
-        return False
-    waiting = [one for one in allocation.devices.results if one.binding_conditions]
-    ready = [_is_device_ready(claim, one) for one in waiting]
-    return all(ready)
-
-
-def _is_device_ready(claim: ResourceClaim, result: DeviceResult) -> bool:
-    wanted = result.driver, result.pool, result.device
-    for status in claim.status.devices:
-        if (status.driver, status.pool, status.device) != wanted:
-            continue
-        for name in result.binding_failure_conditions:
-            failed = condition_of(status.conditions, name)
-            if failed is not None and failed.status == "True":
-                text = f'binding failed: reason={failed.reason}, message="{failed.message}"'
-                raise ClaimsFailed("devices", f"claim {claim.metadata.name} {text}")
-        found = (condition_of(status.conditions, name) for name in result.binding_conditions)
-        return all(one is not None and one.status == "True" for one in found)
-    return False
 
 
 def has_conditions(claim: ResourceClaim | None) -> bool:
@@ -102,5 +76,8 @@ class DeviceConditions:
             claim = self._state.get(ResourceClaim, key)
             if claim is None:
                 raise ClaimsFailed("void", f"claim {key} got deleted in the meantime")
+            if (failed := failed_condition(claim)) is not None:
+                text = f'binding failed: reason={failed.reason}, message="{failed.message}"'
+                raise ClaimsFailed("devices", f"claim {claim.metadata.name} {text}")
             ready.append(is_ready(claim))
         return all(ready)

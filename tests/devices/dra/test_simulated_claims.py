@@ -126,3 +126,42 @@ def test_devices_of_different_nodes_may_have_equal_names(tmp_path: Path) -> None
     [made] = document["claims"]
     assert made["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"] == at
     assert made["results"][0]["bindingConditions"] == at
+
+
+BINDS = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Failed"]}
+LONG_AGO = {"allocationTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def reported(kind: str) -> list[Json]:
+    """What the driver says of device d0."""
+    at = {"driver": "d.example.com", "pool": "p", "device": "d0"}
+    return [{**at, "conditions": [{"type": kind, "status": "True"}]}]
+
+
+@pytest.mark.parametrize(
+    ("allocation", "states", "user", "wanted"),
+    [
+        pytest.param({}, [], "p", 0, id="not ready yet"),
+        pytest.param({}, reported("Failed"), "p", 1, id="failed"),
+        pytest.param(LONG_AGO, [], "p", 1, id="not ready for too long"),
+        pytest.param(LONG_AGO, reported("Ready"), "p", 0, id="ready"),
+        pytest.param({}, reported("Failed"), "q", None, id="failed, but in use by a running pod"),
+    ],
+)
+def test_a_claim_whose_devices_do_not_become_ready_is_allocated_anew(
+    tmp_path: Path, allocation: Json, states: list[Json], user: str, wanted: int | None
+) -> None:
+    made = claim("c", "d0")
+    made["status"]["allocation"] |= allocation
+    made["status"]["allocation"]["devices"]["results"][0] |= BINDS
+    made["status"] |= {
+        "devices": states,
+        "reservedFor": [{"resource": "pods", "name": user, "uid": f"uid-{user}"}],
+    }
+    objects = [node("n1"), device_class(), offered({**D0, **BINDS}), made, pod("q", "c", node="n1"), pod("p", "c")]
+    document = simulate(tmp_path, *objects, args=("--now", "2026-01-01T01:00:00Z")).document
+    if wanted is None:
+        assert "resourceclaim not available on the node" in document["pending"][0]["message"]
+    else:
+        assert [one["round"] for one in document["claims"]] == [wanted]
+        assert [one["pod"] for one in document["bindings"]] == ["p"]

@@ -30,6 +30,7 @@ from koordpy.devices.dra.filters.evictable_devices import lasting_usage
 from koordpy.devices.dra.filters.gate_limits import allocated_limit, extended_limit, find_gate_limit
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import DraftClaims, Mask, Wants
+from koordpy.devices.dra.ledger.binding_conditions import is_given_up
 from koordpy.devices.dra.ledger.claim_allocation import node_selector
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import is_selected
@@ -137,7 +138,17 @@ class DynamicResources(DraftClaims, Rule):
                 selector = allocation.node_selector
             if selector is not None:
                 inside &= self._selected(selector)
+            if planned is None and allocation is not None and self._is_given_up(key):
+                inside[:] = False
         return inside
+
+    def _is_given_up(self, key: str) -> bool:
+        """Returns whether no pod can be bound with the devices of an allocated claim, because they are not ready.
+
+        A live cluster learns it when it binds the pod (`DeviceConditions`).
+        """
+        claim = self.objects.claims[key]
+        return not self.view.live and is_given_up(claim, self._draft.snapshot.now, self._dra.binding_timeout)
 
     def _allocated_limit(self) -> str:
         """Returns the unsupported feature, as a reason, that an allocated claim of the pod needs; empty for none."""

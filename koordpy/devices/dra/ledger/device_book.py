@@ -140,7 +140,7 @@ class DeviceBook:
                 continue
             status = claim.status
             if key in taken:
-                status = replace(status, allocation=self._simulated(claim, node, taken[key]))
+                status = replace(status, allocation=self._simulated(claim, node, taken[key]), devices=[])
             consumer = consumer_of(pod, group if one.grouped else None)
             if consumer not in status.reserved_for:
                 status = replace(status, reserved_for=[*status.reserved_for, consumer])
