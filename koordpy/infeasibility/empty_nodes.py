@@ -116,8 +116,9 @@ class EmptyNodes:
     def _problem(self, unit: Unit) -> Problem:
         """Returns the placement problem of a unit on the empty cluster, with numbers of pods, resources and devices.
 
-        A rule that limits the copies of a pod on an empty node is a further column of its shape. Other filters are left out. So if this problem is infeasible, the unit certainly does not fit; if it is
-        feasible, the unit may still not fit.
+        A rule that limits the copies of a pod on an empty node is a further column of its shape. Other filters are left
+        out. So if this problem is infeasible, the unit certainly does not fit; if it is feasible, the unit may still
+        not fit.
         """
         snapshot, round_state = self._snapshot, self._round_state
         kinds = {pod.shape: pod for pod in reversed(unit.pending)}

@@ -145,8 +145,8 @@ class Obstacles:
 
         `not_sent`: leadership has ended, or this process is stopping. `pod`: the pod is deleted, replaced, or not
         assumed on this node any more. `node`: the node is removed or changed, or its kubelet has rejected such a pod
-        since the plan. `room`: another scheduler has used up the capacity. Name of a device family: a planned device is not
-        available. `late`: the unit's deadline has passed. `withdrawn`: the Bindings of the unit were withdrawn.
+        since the plan. `room`: another scheduler has used up the capacity. Name of a device family: a planned device is
+        not available. `late`: the unit's deadline has passed. `withdrawn`: the Bindings of the unit were withdrawn.
         """
         if not self._may_send():
             return "not_sent"
