@@ -165,3 +165,21 @@ def test_a_claim_whose_devices_do_not_become_ready_is_allocated_anew(
     else:
         assert [one["round"] for one in document["claims"]] == [wanted]
         assert [one["pod"] for one in document["bindings"]] == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("conditions_at", "device"),
+    [("n1", "z"), ("n2", "z"), ("", "a1")],
+    ids=["of the node", "of another node in the same slice", "none"],
+)
+def test_pools_with_binding_conditions_come_last(tmp_path: Path, conditions_at: str, device: str) -> None:
+    def listed(name: str) -> Json:
+        binds = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Failed"]}
+        return {"name": f"a{name[1:]}", "nodeName": name, **(binds if name == conditions_at else {})}
+
+    first = offered(listed("n1"), listed("n2"), perDeviceNodeSelection=True)
+    second = offered({"name": "z"}, nodeName="n1")
+    second["metadata"]["name"] = second["spec"]["pool"]["name"] = "t"
+    objects = [node("n1"), device_class(), first, second, claim("c"), pod("p", "c")]
+    document = simulate(tmp_path, *objects, config={"dra": {"choice": "firstFit"}}).document
+    assert [one["device"] for one in document["claims"][0]["results"]] == [device]

@@ -138,7 +138,9 @@ class DevicePool:
         self.expected = max(one.spec.pool.resource_slice_count for one in self.slices)
         self.found = len(usable)
         self.is_complete = self.found == self.expected
-        self.devices = tuple(OfferedDevice(self, one, device, rules) for one in usable for device in one.spec.devices)
+        self._listed = [[OfferedDevice(self, one, device, rules) for device in one.spec.devices] for one in usable]
+        """Devices of each slice."""
+        self.devices = tuple(device for listed in self._listed for device in listed)
         self.counters: dict[CounterKey, Fraction] = {}
         """Amount of each counter that the devices share."""
         sets = [one for s in usable for one in s.spec.shared_counters]
@@ -149,7 +151,7 @@ class DevicePool:
         """Names of devices that are listed more than once. This is a fault only if one node reaches two of them."""
         self.fault = self._counter_fault([one.name for one in sets])
         """Why the pool is invalid on every node; empty if it is valid."""
-        self.binds = any(device.facts.binding_conditions for device in self.devices)
+        self._binds = any(device.facts.binding_conditions for device in self.devices)
 
     def _counter_fault(self, sets: Sequence[str]) -> str:
         """Returns the first fault of counter sets and of the devices that draw on them; empty for none."""
@@ -169,6 +171,14 @@ class DevicePool:
     def title(self) -> str:
         """`DRIVER/POOL`, for messages."""
         return f"{self.driver}/{self.name}"
+
+    def has_conditions(self, node: ReachingNode) -> bool:
+        """Returns whether a device with binding conditions is in a slice from which a node reaches devices.
+
+        As for kube-scheduler, the node need not reach this device.
+        """
+        reached = (one for one in self._listed if any(device.reaches(node) for device in one)) if self._binds else ()
+        return any(device.facts.binding_conditions for listed in reached for device in listed)
 
     def warning(self) -> tuple[str, str] | None:
         """Returns (object, text) if something prevents the pool from offering devices; else None."""
@@ -288,8 +298,7 @@ class DeviceOffers:
             if pool.fault or len(set(names)) < len(names):
                 invalid.append(pool)
                 continue
-            binds = pool.binds and any(device.facts.binding_conditions for device in devices)
-            usable.append((binds, pool.driver, pool.name, devices))
+            usable.append((pool.has_conditions(node), pool.driver, pool.name, devices))
         usable.sort(key=lambda one: one[:3])
         return NodeDevices(tuple(d for *_, devices in usable for d in devices), tuple(updated), tuple(invalid))
 
