@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from koordpy.api import keys
 from koordpy.api.claim_objects import ComputeDomain, ResourceClaimTemplate
 from koordpy.api.custom_objects import Device, ElasticQuota
-from koordpy.api.field_faults import InputFaultsError, literal, one_line
+from koordpy.api.field_faults import InputFaultsError, UnreadableError, literal, one_line
 from koordpy.api.objects import KubernetesObject, Namespace, Node, Pod, PriorityClass
 from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.api.reading_limits import some
@@ -151,12 +151,23 @@ def assembled(
     # the admission webhook would change pods if the configuration or a Device sets delivery `env`
     by_env = "env" in (config.gpu.delivery, *(one.metadata.labels.get(keys.GPU_DELIVERY) for one in devices))
 
-    def put(obj: KubernetesObject) -> None:
+    def store(obj: KubernetesObject) -> None:
         state.upsert(_admitted(obj, config) if by_env else obj)
 
+    def put(obj: KubernetesObject) -> None:
+        try:
+            store(obj)
+        except UnreadableError as unreadable:
+            raise InputFaultsError([one_line(f"{type(obj).__name__}/{object_key(obj)}: {unreadable}")]) from None
+
     state.workloads.know(read.known, read.groups)
-    for obj in given.objects:
-        put(obj)
+    for manifest, obj in zip(loaded.manifests, given.objects, strict=True):
+        try:
+            store(obj)
+        except UnreadableError as unreadable:
+            loaded.fault_of(manifest, str(unreadable))
+    if loaded.fault_lines:
+        raise InputFaultsError(loaded.fault_lines)
     for domain in (obj for obj in given.objects if isinstance(obj, ComputeDomain)):
         template = channel_template(domain)
         if template is not None and state.get(ResourceClaimTemplate, object_key(template)) is None:

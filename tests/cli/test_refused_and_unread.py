@@ -43,6 +43,23 @@ def wrapped(scheduler: str = OURS) -> Json:
     return workload("workload.codeflare.dev/v1beta2", "AppWrapper", "serve", {"components": [{"template": inner}]})
 
 
+def test_a_pod_above_a_reading_limit_is_a_fault_of_the_input(tmp_path: Path) -> None:
+    """Of a manifest, and of the template of a workload; not a traceback."""
+    terms = [
+        {"topologyKey": f"example.com/key-{i:06}", "labelSelector": {"matchLabels": {"a": "b"}}} for i in range(400)
+    ]
+    affinity = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    text = " bytes of pod affinity and topology spread constraints, at most 8192 are read"
+    own = pod("p")
+    own["spec"].update(affinity)
+    made = job("train", 2)
+    made["spec"]["template"]["spec"].update(affinity)
+    for given, about in ((own, "Pod default/p: spec: "), (made, "Pod/default/train-0: spec: ")):
+        answer = simulate(tmp_path, *nodes(2), given)
+        [line] = answer.err.splitlines()
+        assert answer.status == 2 and about in line and line.endswith(text)
+
+
 KINDS = pytest.mark.parametrize("make", [grove, dynamo, argo, tekton, wrapped])
 
 
