@@ -10,7 +10,7 @@ from dataclasses import replace
 from koordpy.attempts.preemption_pipeline import preempt
 from koordpy.attempts.unit_outcome import UnitOutcome, WaitingUnit
 from koordpy.feasibility.round_state import RoundState
-from koordpy.gangs.broken_gangs import missing_members, repair_policy, with_whole_needs
+from koordpy.gangs.broken_gangs import is_broken, only_waits, with_whole_needs
 from koordpy.gangs.queue_units import Unit
 from koordpy.preemption.search.preemption_search import PreemptionSearch
 
@@ -21,11 +21,9 @@ def preempt_or_repair(refused: WaitingUnit, now: RoundState, search: PreemptionS
     Gangs that are not broken are left to `preempt`, which takes the same arguments.
     """
     unit = refused.unit
-    broken = [gang for gang in unit.gangs if missing_members(gang)] if unit.bound_any else []
-    if not broken:
+    if not (unit.bound_any and is_broken(unit.gangs)):
         return preempt(refused, now, search)
-    settings, snapshot = now.config.repair, now.snapshot
-    if any(repair_policy(gang, snapshot, settings) == "wait" for gang in broken):
+    if only_waits(unit.gangs, now.snapshot, now.config.repair):
         return refused
     gangs = with_whole_needs(unit.gangs)
     if gangs is None:

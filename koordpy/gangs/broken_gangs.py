@@ -58,6 +58,12 @@ def repair_policy(gang: Gang, snapshot: Snapshot, settings: Repair) -> RepairPol
     return text if text in POLICIES else settings.policy
 
 
+def only_waits(gangs: Iterable[Gang], snapshot: Snapshot, settings: Repair) -> bool:
+    """Returns True if one of a unit's gangs is broken and has the repair policy `wait`. Such a unit uses free capacity
+    only."""
+    return any(missing_members(gang) and repair_policy(gang, snapshot, settings) == "wait" for gang in gangs)
+
+
 def policy_warning(gang: Gang, snapshot: Snapshot, settings: Repair) -> str:
     """Returns the warning about an invalid repair policy in the gang's annotation; empty if it is valid or absent."""
     text = _annotation(gang, snapshot, keys.GANG_REPAIR)

@@ -16,6 +16,7 @@ from koordpy.attempts.unit_outcome import PreemptingUnit
 from koordpy.fairness.quota_admission import core_members
 from koordpy.feasibility.round_state import RoundState
 from koordpy.framework.filter_protocol import Code
+from koordpy.gangs.broken_gangs import only_waits
 from koordpy.gangs.gang_settings import Gang
 from koordpy.gangs.queue_units import Unit
 from koordpy.plan.round_plan import Benefit, Eviction, Placement, Proof
@@ -30,6 +31,7 @@ from koordpy.quota.quota_book import card_hundredths
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
+WAIT = "preemption: not eligible due to repair policy wait."
 ENDING = "preemption: not eligible due to a terminating pod on the nominated node."
 RECLAIMING = (RuleName.QUOTA, RuleName.FAIR_SHARE)
 """Preemption rules that reclaim capacity. While one of them is enabled, each eviction records the victim's unit
@@ -37,26 +39,28 @@ RECLAIMING = (RuleName.QUOTA, RuleName.FAIR_SHARE)
 """
 
 
-def never_preempts(unit: Unit) -> bool:
-    """Returns True if a core member has preemptionPolicy Never: then the whole gang preempts no pod.
+def preemption_bar(unit: Unit, round_state: RoundState) -> str:
+    """Returns the sentence on the setting by which a whole unit preempts no pod; empty if no setting forbids it.
 
-    Always False for a unit with members that preempt one by one.
+    The setting is preemptionPolicy Never of a core member, unless the members preempt one by one, or the repair policy
+    `wait` of a broken gang (docs/rules/repair.md 4.3).
     """
     core = () if members_preempt_individually(unit) else core_members(unit)
-    return any(pod.preemption_policy == "Never" for pod in core)
+    if any(pod.preemption_policy == "Never" for pod in core):
+        return NEVER
+    return WAIT if unit.bound_any and only_waits(unit.gangs, round_state.snapshot, round_state.config.repair) else ""
 
 
-def preemption_sentence(pod: PodInfo, round_state: RoundState, *, never: bool = False) -> str:
+def preemption_sentence(pod: PodInfo, round_state: RoundState, *, bar: str = "") -> str:
     """Returns kube-scheduler's sentence on preemption, which follows its sentence on the filters in a message.
 
-    Empty if preemption is disabled, or if the cluster has no nodes. never: result of `never_preempts` for the pod's
-    unit.
+    Empty if preemption is disabled, or if the cluster has no nodes. bar: result of `preemption_bar` for the pod's unit.
     """
     total = len(round_state.snapshot.nodes)
     if not round_state.config.preemption.enabled or not total:
         return ""
-    if never or pod.preemption_policy == "Never":
-        return NEVER
+    if bar or pod.preemption_policy == "Never":
+        return bar or NEVER
     if waits_on_nominated(pod, round_state):
         return ENDING
     own = round_state.of(pod)

@@ -31,7 +31,7 @@ from koordpy.plugins.spare_nodes import spares_of
 from koordpy.pods.pod_info import PodInfo
 from koordpy.report.denial import KEPT, core_size, filter_sentence, gang_need, met_sentence
 from koordpy.report.eviction_words import (
-    never_preempts,
+    preemption_bar,
     preemption_sentence,
 )
 from koordpy.report.gang_sentence import GangNeed, GangSentence, join_sentences
@@ -46,8 +46,8 @@ class SentenceCache:
     """(pod key of `RoundState.key`, alone, with_promise) -> result of `sentence`."""
     needs: dict[Hashable, GangNeed] = field(default_factory=dict)
     """Equivalence class of a unit -> result of `gang_need`."""
-    preemptions: dict[tuple[bytes, bool, str, bool], str] = field(default_factory=dict)
-    """(pod key of `RoundState.key`, with_promise, preemptionPolicy, never) -> result of `preemption`."""
+    preemptions: dict[tuple[bytes, bool, str, str], str] = field(default_factory=dict)
+    """(pod key of `RoundState.key`, with_promise, preemptionPolicy, bar) -> result of `preemption`."""
 
     def sentence(
         self, pod: PodInfo, key: bytes, round_state: RoundState, *, alone: bool, with_promise: bool
@@ -66,17 +66,17 @@ class SentenceCache:
             self.sentences[key, alone, with_promise] = known
         return known
 
-    def preemption(self, pod: PodInfo, key: bytes, round_state: RoundState, *, with_promise: bool, never: bool) -> str:
+    def preemption(self, pod: PodInfo, key: bytes, round_state: RoundState, *, with_promise: bool, bar: str) -> str:
         """Returns kube-scheduler's sentence on preemption for pods with this key. Not cached for a nominated pod.
 
-        never: result of `never_preempts` for the pod's unit.
+        bar: result of `preemption_bar` for the pod's unit.
         """
         if pod.nominated_node:
-            return preemption_sentence(pod, round_state, never=never)
-        alike = key, with_promise, pod.preemption_policy, never
+            return preemption_sentence(pod, round_state, bar=bar)
+        alike = key, with_promise, pod.preemption_policy, bar
         known = self.preemptions.get(alike)
         if known is None:
-            known = self.preemptions[alike] = preemption_sentence(pod, round_state, never=never)
+            known = self.preemptions[alike] = preemption_sentence(pod, round_state, bar=bar)
         return known
 
     def gang_need(self, unit: Unit, round_state: RoundState, *, with_promise: bool) -> GangNeed:
@@ -174,7 +174,7 @@ def pending_pods(
     else:
         lacks = words.gang_need(after, round_state, with_promise=lack.beside_promise).with_additions(remarks)
     held_room = [text for text in (lack.hold, lack.promise) if text]
-    never_preempting = never_preempts(one.unit)
+    bar = preemption_bar(one.unit, round_state)
     for pod in waiting:
         gang_key = pod.gang.key if pod.gang is not None else None
         key = round_state.key(pod)
@@ -188,7 +188,7 @@ def pending_pods(
             else:
                 texts = [
                     text,
-                    words.preemption(pod, key, round_state, with_promise=lack.beside_promise, never=never_preempting),
+                    words.preemption(pod, key, round_state, with_promise=lack.beside_promise, bar=bar),
                     *(blocked if not awaited else ()),
                 ]
             texts += [*fits_alone, *held_room]

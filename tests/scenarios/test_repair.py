@@ -151,6 +151,8 @@ def test_a_gang_that_waits_has_no_victims(policy: str, evicts: bool) -> None:
     cluster = [*map(node, ("n0", "n1")), group("g", 2, {keys.GANG_REPAIR: policy}), pod("x", at="n1", priority=0)]
     plan = planned(*cluster, member(0, at="n0", priority=10), member(1, priority=10))
     assert bool(plan.evictions) is evicts
+    bar = "preemption: not eligible due to repair policy wait."
+    assert [bar in one.message for one in plan.pending] == ([] if evicts else [True])
     warned = [text for _, text in plan.warnings if keys.GANG_REPAIR in text]
     assert warned == ([f"annotation {keys.GANG_REPAIR} cannot be read: 'x' is none of replace, regather, wait: replace"
                        " holds"] if policy == "x" else [])  # fmt: skip
