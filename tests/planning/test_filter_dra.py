@@ -35,6 +35,7 @@ from koordpy.api.claim_objects import (
     ResourceSlice,
     ResourceSliceSpec,
     SliceDevice,
+    SubRequest,
 )
 from koordpy.api.objects import (
     NodeSelector,
@@ -57,6 +58,7 @@ DRIVER = "gpu.example.com"
 CANNOT = "UU: cannot allocate all claims"
 NODE_RESOURCES = "UU: unsupported: node allocatable resources through devices"
 ELSEWHERE = "UU: resourceclaim not available on the node"
+UPDATED = f"asks for all devices, but resource pool {DRIVER}/n1 is currently being updated"
 NODES = [node("n1:8"), node("n2:8")]
 MODEL = f'device.attributes["{DRIVER}"].model == "a"'
 VICTIM = ClaimConsumer(resource="pods", name="x", uid="uid-x")
@@ -216,6 +218,22 @@ NODE_CASES: dict[str, tuple[list[Any], dict[str, str]]] = {
             resource_claim("c", asks(2)),
         ],
         {"n1": CANNOT, "n2": CANNOT},
+    ),
+    "all devices of a pool that is being changed": (
+        [offers("n1", "g0", slices=2), offers("n2", "g0"), resource_claim("c", asks(allocation_mode="All"))],
+        {"n1": f"UU: claim default/c, request r: {UPDATED}", "n2": "fits"},
+    ),
+    "all devices of a pool that is being changed, as an alternative": (
+        [
+            offers("n1", "g0", slices=2),
+            resource_claim(
+                "c",
+                DeviceRequest(
+                    name="r", first_available=[SubRequest(name="s", device_class_name="gpu", allocation_mode="All")]
+                ),
+            ),
+        ],
+        {"n1": f"UU: claim default/c, request s: {UPDATED}", "n2": CANNOT},
     ),
     "allocated for a node": (
         [resource_claim("c", asks(), allocation=held("g0", at="n2"))],

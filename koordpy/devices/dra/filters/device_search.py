@@ -175,7 +175,7 @@ class DeviceSearch:
             return alternative.count
         for pools, state in ((self._offer.updated, "being updated"), (self._offer.invalid, "invalid")):
             if pools:
-                what = f"claim {claim.key}, request {alternative.name}: asks for all devices"
+                what = f"claim {claim.key}, request {alternative.name.rpartition('/')[2]}: asks for all devices"
                 raise UndecidedNode(f"{what}, but resource pool {pools[0].title} is currently {state}")
         return len(self._all_of(claim, alternative))
 
