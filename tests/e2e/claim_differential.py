@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
 from koordpy.api.claim_objects import DeviceTaintRule, ResourceClaim
-from koordpy.api.objects import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod, Requirement, Wire
+from koordpy.api.objects import Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod, Requirement, Wire
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.config.dra_settings import Dra
@@ -42,8 +42,8 @@ MARKED = re.compile(
     "|cannot add device .* because a claim constraint would not be satisfied"
 )
 """Errors of kube-scheduler that refuse only a node for koordpy (dra.md 2)."""
-A_DEVICE = re.compile(r"on device \S+: ")
-"""The device of an error depends on the node that kube-scheduler looks at first."""
+IN_FILTER = 'running "DynamicResources" filter plugin: '
+A_DEVICE = re.compile(r"claim \S+ selector #\d+ on device \S+ ")
 
 
 async def compare(api: Client, maker: ClaimMaker, seed: int, *, pods: int, outcome: Outcome) -> None:
@@ -109,6 +109,12 @@ def judge_refused(made: Json, before: list[Wire], refused: Json, outcome: Outcom
     told, failed = filters_words(refused["message"]), refused["reason"] == "SchedulerError"
     if failed and MARKED.search(refused["message"]):
         outcome.given_up += 1
+        text = refused["message"].removeprefix(IN_FILTER)
+        reasons = [one for node in explain(state.snapshot(0.0), FIRST_FIT, key).nodes for one in node.reasons]
+        if "asks for all devices" in text and not any(text in one for one in reasons):
+            outcome.differences.append(
+                f"{key}: words differ\n    kube-scheduler: {text}\n    koordpy:        {reasons}"
+            )
         return
     plan = plan_round(state.snapshot(0.0), FIRST_FIT, only=frozenset([key]))
     if plan.placements:
@@ -117,12 +123,23 @@ def judge_refused(made: Json, before: list[Wire], refused: Json, outcome: Outcom
     [pending] = plan.pending
     said = filters_words(pending.message)
     if failed and pending.reason == "SchedulerError":
-        _, _, told = refused["message"].partition('running "DynamicResources" filter plugin: ')
-        told, said = A_DEVICE.sub("", told), A_DEVICE.sub("", pending.message)
+        # kube-scheduler ends with the error of any node
+        told, said = refused["message"].removeprefix(IN_FILTER), pending.message
+        said = next((one for one in _errors(before, made) if one == told), said)
     if said != told or failed != (pending.reason == "SchedulerError"):
         outcome.differences.append(f"{key}: words differ\n    kube-scheduler: {told}\n    koordpy:        {said}")
+    elif failed:
+        outcome.reasons[A_DEVICE.sub("", told)] += 1
     else:
         outcome.reasons[told.partition(": ")[2].lstrip("0123456789 ")] += 1
+
+
+def _errors(before: list[Wire], made: Json) -> Iterator[str]:
+    """Yields koordpy's messages of a pod on single nodes."""
+    pod = msgspec.convert(made, Pod)
+    for node in (one.metadata.name for one in before if isinstance(one, Node)):
+        plan = plan_round(_state([*before, pinned(pod, node)]).snapshot(0.0), FIRST_FIT, only=frozenset([pod.key]))
+        yield from (one.message for one in plan.pending)
 
 
 def _state(objects: list[Wire]) -> ClusterState:

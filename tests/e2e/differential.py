@@ -158,6 +158,9 @@ READ: dict[str, type[Wire]] = {
 COMPARES_TAINTS_SINCE, DECLARES_FEATURES_SINCE, SUMS_RESIZES_SINCE = (1, 35), (1, 36), (1, 37)
 """The first versions of Kubernetes with operators Lt and Gt of tolerations, with features that nodes declare, and with
 sums over containers as what a pod needs during a resize (docs/compatibility.md)."""
+ROUNDS_SINCE = (1, 37)
+"""The first version that rounds capacities to fractions. The gate is on by default only if no older version has to be
+compatible (`--min-compatibility-version`)."""
 
 
 @dataclass
@@ -379,12 +382,13 @@ def _has_void_nomination(snapshot: Snapshot, configuration: KoordpyConfiguration
 def plane_of(assets: Path, folder: Path | None) -> ControlPlane:
     """A control plane as `run` needs it: kube-scheduler with PROFILES, and the controllers that bind volumes."""
     minor = minor_of(kubernetes_version(assets))
+    gates = {"TaintTolerationComparisonOperators": COMPARES_TAINTS_SINCE, "DRAFractionalCapacityRange": ROUNDS_SINCE}
     return ControlPlane(
         assets,
         controller_manager=True,
         scheduler=True,
         scheduler_profiles=PROFILES,
-        gates=["TaintTolerationComparisonOperators"] if minor >= COMPARES_TAINTS_SINCE else [],
+        gates=[gate for gate, since in gates.items() if minor >= since],
         unlimited=True,
         folder=folder,
     )

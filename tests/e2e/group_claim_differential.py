@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,14 @@ from msgspec.structs import replace
 from koordpy.api.claim_objects import DeviceTaintRule, ResourceClaim, ResourceSlice
 from koordpy.api.objects import Pod, Wire
 from koordpy.api.pod_groups import UpstreamPodGroup
+from koordpy.api.quantity import parse_exact
+from koordpy.devices.dra.ledger.claim_book import claim_book
+from koordpy.devices.dra.ledger.device_objects import grant_of
+from koordpy.devices.dra.ledger.device_usage import DeviceUsage
+from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
 from koordpy.devices.family_registry import make_state
 from koordpy.planner.planning_round import plan_round
+from koordpy.pods.claim_refs import Granted
 from tests.e2e import random_claims
 from tests.e2e.assets import find_assets
 from tests.e2e.claim_differential import FIRST_FIT, pinned
@@ -67,7 +73,7 @@ class GroupOutcome:
     """Groups that koordpy does not place where kube-scheduler does, because it plans devices of several nodes for
     members of one node only."""
     doubled: int = 0
-    """Groups to which kube-scheduler gives a device that another claim has whole."""
+    """Groups to which kube-scheduler gives more of a device than other claims have left (`is_given_twice`)."""
     differences: list[str] = field(default_factory=list)
 
 
@@ -112,7 +118,11 @@ async def _one(api: Client, maker: GroupMaker, name: str, number: int, outcome: 
         manifest["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
         made = await api.create(pods_path(), manifest)
         await _named(api, f"{pods_path()}/{made['metadata']['name']}", _own_entries(manifest, group))
-    read = {**READ, f"{RESOURCE}/devicetaintrules": DeviceTaintRule, api.gangs.groups: UpstreamPodGroup}
+    read: Mapping[str, type[Wire]] = {
+        **READ,
+        f"{RESOURCE}/devicetaintrules": DeviceTaintRule,
+        api.gangs.groups: UpstreamPodGroup,
+    }
     await asyncio.sleep(0.1)
     before = await read_objects(api, read)
     for manifest in manifests:
@@ -128,7 +138,9 @@ async def _one(api: Client, maker: GroupMaker, name: str, number: int, outcome: 
     if any(one.get("reason") == "SchedulerError" for one in told):
         outcome.given_up += 1
     else:
-        _judge(name, group, at, await _devices(api), before, [one.get("message", "") for one in told], outcome)
+        claims = await read_objects(api, {f"{RESOURCE}/resourceclaims": ResourceClaim})
+        after = [one for one in before if not isinstance(one, ResourceClaim)] + claims
+        judge(name, group, at, after, before, [one.get("message", "") for one in told], outcome)
     await asyncio.gather(
         *(api.delete(f"{pods_path()}/{one['metadata']['name']}") for one in theirs if not one["spec"].get("nodeName"))
     )
@@ -159,20 +171,65 @@ async def _verdict(api: Client, name: str) -> Json:
     return await eventually(decided, what=f"kube-scheduler's verdict on {name}", every_s=0.01)
 
 
-async def _devices(api: Client) -> Devices:
+def _devices(objects: Sequence[Wire]) -> Devices:
     """Returns the devices of all allocated claims."""
-    found: Devices = {}
-    for claim in await api.items(f"{RESOURCE}/namespaces/default/resourceclaims"):
-        allocation = claim.get("status", {}).get("allocation")
-        if allocation:
-            results = allocation["devices"]["results"]
-            found[f"default/{claim['metadata']['name']}"] = [
-                (one["request"], one["driver"], one["pool"], one["device"]) for one in results
-            ]
-    return found
+    return {
+        f"default/{one.metadata.name}": [(r.request, *r.device) for r in grant_of(one.status.allocation)]
+        for one in objects
+        if isinstance(one, ResourceClaim) and one.status.allocation is not None
+    }
 
 
-def _judge(
+def is_given_twice(objects: Sequence[Wire], names: Collection[str]) -> bool:
+    """Returns whether allocations of the named claims take more of a device than other claims leave.
+
+    kube-scheduler does so after an error: it forgets an allocation that it has written if a later write for the same
+    pod fails, because its cache goes back to the claim before the write.
+    """
+    state = make_state(scheduler_names=(PLAIN,), dra=FIRST_FIT.dra)
+    for obj in objects:
+        state.upsert(obj)
+    view = claim_book(state.families).objects.view()
+    allocations = (one.status.allocation for key, one in view.claims.items() if key.partition("/")[2] in names)
+    grants = (granted for one in allocations if one is not None for granted in grant_of(one))
+    return any(_exceeds(granted, view.usage, view.offers.by_id[granted.device]) for granted in grants)
+
+
+def _exceeds(granted: Granted, usage: DeviceUsage, offered: OfferedDevice) -> bool:
+    """Returns whether more of a device than there is is allocated. usage: with the granted device."""
+    device, is_whole = granted.device, granted.consumed is None
+    if not granted.admin and usage.whole.get(device, 0) + (usage.shares.get(device, 0) if is_whole else 1) > 1:
+        return True
+    for name, amount in granted.consumed or ():
+        full = offered.full_name(name)
+        if usage.shared(device).get(full, 0) + (parse_exact(amount) if granted.admin else 0) > offered.capacity[full]:
+            return True
+    drawn = {key: usage.counters.get((device.driver, device.pool, key), 0) for key, _ in offered.consumes}
+    return any(amount > offered.pool.counters[key] for key, amount in drawn.items())
+
+
+def judge(
+    name: str,
+    group: Json,
+    at: Mapping[str, str],
+    after: Sequence[Wire],
+    before: Sequence[Wire],
+    told: Sequence[str],
+    outcome: GroupOutcome,
+) -> None:
+    """Compares koordpy's plan of a group with kube-scheduler's.
+
+    at: pod -> node. after: the objects with kube-scheduler's allocations. told: messages of refused pods.
+    """
+    text = _difference(name, group, at, _devices(after), before, told, outcome)
+    allocated = _devices(before).keys()
+    if text and is_given_twice(after, {key.partition("/")[2] for key in _devices(after).keys() - allocated}):
+        outcome.doubled += 1
+    elif text:
+        outcome.differences.append(text)
+
+
+def _difference(
     name: str,
     group: Json,
     at: Mapping[str, str],
@@ -180,8 +237,8 @@ def _judge(
     before: Sequence[Wire],
     told: Sequence[str],
     outcome: GroupOutcome,
-) -> None:
-    """Compares koordpy's plan of a group with kube-scheduler's. at: pod -> node. told: messages of refused pods."""
+) -> str:
+    """Returns how koordpy's plan differs; empty if it does not, or if the group is counted apart."""
     members = [one for one in before if isinstance(one, Pod) and one.metadata.name.startswith(f"{name}-")]
     others = [one for one in before if one not in members]
     placed = [pinned(_free(one), at[one.metadata.name]) for one in members if one.metadata.name in at]
@@ -194,37 +251,25 @@ def _judge(
     wide = any(isinstance(one, ResourceSlice) and not one.spec.node_name for one in others)
     if missing and all("CEL runtime error" in pending.get(key, "") for key in missing):
         outcome.given_up += 1  # an error that the member meets alone (dra.md 3), and not after the others
-        return
+        return ""
     if missing and wide and (len(set(at.values())) > 1 or any(UNSERVED in text for text in pending.values())):
         outcome.unserved += 1
-        return
+        return ""
     if missing:
         why = [f"{key}: {pending.get(key)}" for key in missing]
-        outcome.differences.append(f"{what}: kube-scheduler binds {dict(at)}; koordpy refuses {why}")
-        return
+        return f"{what}: kube-scheduler binds {dict(at)}; koordpy refuses {why}"
     more = sorted(plan.keys() - at.keys())
+    if more and gang:
+        outcome.wider += 1
+        return ""
     if more:
-        if gang:
-            outcome.wider += 1
-        else:
-            outcome.differences.append(f"{what}: koordpy places {more}; kube-scheduler: {told}")
-        return
+        return f"{what}: koordpy places {more}; kube-scheduler: {told}"
     own = {claim: grant for pod in plan.values() for claim, grant in pod.items()}
     differing = {claim: (given.get(claim), grant) for claim, grant in own.items() if given.get(claim) != grant}
-    if differing and any(one[1:] in _taken(others) for claim in differing for one in given.get(claim, ())):
-        outcome.doubled += 1
-        return
     if differing:
-        outcome.differences.append(f"{what} on {dict(at)}: devices differ (kube-scheduler, koordpy): {differing}")
-        return
+        return f"{what} on {dict(at)}: devices differ (kube-scheduler, koordpy): {differing}"
     outcome.whole += bool(at)
-
-
-def _taken(objects: Sequence[Wire]) -> set[tuple[str, str, str]]:
-    """Returns (driver, pool, device) of the devices that allocated claims have whole."""
-    claims = (one.status.allocation for one in objects if isinstance(one, ResourceClaim))
-    results = (result for one in claims if one is not None for result in one.devices.results)
-    return {(one.driver, one.pool, one.device) for one in results if not one.admin_access and not one.share_id}
+    return ""
 
 
 def _free(pod: Pod) -> Pod:
