@@ -95,24 +95,26 @@ def extended_claim(pod: Pod, resources: Collection[str], offers: DeviceOffers) -
         assert found is not None
         own = {i: f"container-{i}-request-{names[i].index(resource)}" for i, one in enumerate(asked) if resource in one}
         lasting = [i for i in own if not ends[i]]
+        reused: dict[int, list[str]] = {}
         rests: dict[int, int] = {}
         for i in own:
             if not ends[i]:
                 continue
-            left, used = asked[i][resource], list[str]()
+            left, used = asked[i][resource], reused.setdefault(i, [])
             for later in (one for one in lasting if one > i):
                 if left > 0:
                     used.append(own[later])
                     left -= asked[later][resource]
-            mappings += [RequestMapping(containers[i].name, resource, one) for one in used]
             if left > 0:
                 rests[i] = left
         counts = {own[i]: asked[i][resource] for i in lasting}
-        if rests:
-            most = max(rests, key=lambda i: (rests[i], -i))
-            counts[own[most]] = rests[most]
-            mappings += [RequestMapping(containers[i].name, resource, own[most]) for i in rests]
         mappings += [RequestMapping(containers[i].name, resource, own[i]) for i in lasting]
+        largest = own[max(rests, key=lambda i: (rests[i], -i))] if rests else ""
+        if rests:
+            counts[largest] = max(rests.values())
+        for i, used in reused.items():
+            served = [*used, largest] if i in rests else used
+            mappings += [RequestMapping(containers[i].name, resource, one) for one in served]
         for name, count in counts.items():
             exact = ExactRequest(device_class_name=found, allocation_mode="ExactCount", count=count)
             requests[name] = DeviceRequest(name=name, exactly=exact)
