@@ -31,6 +31,7 @@ from koordpy.planner.planning_round import plan_round
 from tests.cli import random_manifests
 from tests.golden.clusters import CLUSTERS, Cluster
 from tests.golden.documents import plan_document, text_of
+from tests.numa.zone_lives import Life
 from tests.planning import victims_at_size
 from tests.scenarios.turmoil import Turmoil
 
@@ -110,6 +111,16 @@ def _of_manifests(seed: int) -> str:
     return text_of(said)
 
 
+def _of_zones(seed: int) -> str:
+    """The plans of nodes with NUMA zones that change between rounds."""
+    life, plans = Life(seed), []
+    for _ in range(ROUNDS):
+        plan = plan_round(life.world.snapshot(), KoordpyConfiguration())
+        plans.append(plan_document(plan))
+        life.change(plan)
+    return text_of(plans)
+
+
 def _of_victims(seed: int) -> str:
     """One round of 60 or 120 nodes that are nearly full."""
     random = Random(seed)
@@ -122,6 +133,7 @@ FAMILIES: dict[str, Family] = {
     "manifests": Family(300, 15, _of_manifests),
     "turmoil": Family(300, 15, _of_turmoil),
     "victims": Family(120, 6, _of_victims),
+    "zones": Family(300, 30, _of_zones),
     **{name: Family(300, 30, partial(_of_cluster, make)) for name, make in CLUSTERS.items()},
 }
 
