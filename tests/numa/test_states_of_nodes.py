@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes in one state of their zones share results, and follow every change: compared with the rules, node by node."""
 
+import gc
 import random
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from koordpy.devices.numa.numa_filter import PLUGIN
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
 from koordpy.feasibility.round_state import PlannerCache, RoundState
 from koordpy.framework.pod_rule_filter import Rule
+from koordpy.planner.planning_round import plan_round
 from koordpy.pods.pod_info import PodInfo
 from tests.numa.test_zone_placements import UU, Cluster, U, container, node, pod, report
 from tests.numa.zone_lives import Life
@@ -148,3 +151,23 @@ def test_nodes_that_differ_in_what_is_allocatable_alone_get_their_own_answers(
     cluster = Cluster(tmp_path, capsys, *nodes, *reports, *used, pod("p", container(**{nic.replace("/", "_"): "2"})))
     assert cluster.refusal("p", "n1") == (U, "cannot align pod")
     assert cluster.refusal("p", "n2") == (UU, "cannot align pod")
+
+
+@pytest.mark.parametrize("first", range(0, 20, 10))
+def test_a_snapshot_is_freed_after_its_round_without_a_garbage_collection(first: int) -> None:
+    """Objects of a round must not refer to each other in a cycle, because a cycle would keep the snapshot of every
+    round until the next full collection."""
+    for seed in range(first, first + 10):
+        life, cache = Life(seed), PlannerCache()
+        for _ in range(3):
+            gc.collect()
+            gc.disable()
+            try:
+                snapshot = life.world.snapshot()
+                known = weakref.ref(snapshot)
+                plan = plan_round(snapshot, CONFIG, planner_cache=cache)
+                del snapshot
+                assert known() is None, seed
+            finally:
+                gc.enable()
+            life.change(plan)

@@ -3,7 +3,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ Change = Callable[[ZoneTake, Notes], ZoneTake]
 
 
 def changed(take: ZoneTake, **fields: Any) -> ZoneTake:
-    return replace(take, admission=take.admission._replace(**fields))
+    return take._replace(admission=take.admission._replace(**fields))
 
 
 def in_zone_1(take: ZoneTake, notes: Notes) -> ZoneTake:

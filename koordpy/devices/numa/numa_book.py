@@ -162,6 +162,8 @@ class NumaBook(FamilyBook):
         self._is_settled = False
         """True after the first snapshot."""
         self._views: dict[str, NodeNuma] = {}
+        self._view: NumaView | None = None
+        """The last view; None before the first one."""
         self._dirty: set[str] = set()
         self._totals = object()
         """`NumaView.totals`."""
@@ -238,13 +240,16 @@ class NumaBook(FamilyBook):
 
     def view(self) -> NumaView:
         self._is_settled = True
-        for name in self._dirty:
-            if name in self._reports or name in self._labels:
-                self._views[name] = self._node(name)
-            else:
-                self._views.pop(name, None)
-        self._dirty.clear()
-        return NumaView(self._views.copy(), tuple(self._warnings()), self._limits, self._totals, self._memo)
+        if self._dirty or self._view is None:
+            for name in self._dirty:
+                if name in self._reports or name in self._labels:
+                    self._views[name] = self._node(name)
+                else:
+                    self._views.pop(name, None)
+            self._dirty.clear()
+            warnings = tuple(self._warnings())
+            self._view = NumaView(self._views.copy(), warnings, self._limits, self._totals, self._memo)
+        return self._view
 
     def _node(self, name: str) -> NodeNuma:
         """Returns the current data of a node."""

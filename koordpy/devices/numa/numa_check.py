@@ -35,24 +35,28 @@ def check_zones(
     numa = numa_nodes(inputs)
     left: dict[int, Rows] = {}
     inits = {node for pod, node in placed if numa.aligned(node).by_device and _has_init_gpus(pod)}
+    states = numa.states_of([node for _, node in placed])
     for pod, node in placed:
-        state, ask = numa.state(node), pod.ask(NUMA)
-        name, note = inputs.snapshot.nodes[node].name, notes.get(pod.key, {})
-        if ask is None or not state.kind.has_data:
-            if pod.key in given:
-                yield f"{pod.key}: gets zones of node {name}, which has no NUMA data"
-            continue
+        state, ask, note = states[node], pod.ask(NUMA), notes.get(pod.key, {})
         take: ZoneTake | None = given.get(pod.key)
-        if take is None:
-            yield f"{pod.key}: the plan names no zones of node {name}"
+        if ask is None or not state.kind.has_data:
+            if take is not None:
+                yield f"{pod.key}: gets zones of node {_name(node, inputs)}, which has no NUMA data"
             continue
-        taken, record = tuple(take.taken.items()), note.get(keys.RESOURCE_STATUS, "")
+        if take is None:
+            yield f"{pod.key}: the plan names no zones of node {_name(node, inputs)}"
+            continue
+        taken, record = tuple(take.admission.taken.items()), note.get(keys.RESOURCE_STATUS, "")
         rows = left.get(node, state.rows)
         faults, left[node] = _check_pod(ask, state.kind, rows, take.numbers, taken, take.admission.sets, record)
         for text in faults:
             yield f"{pod.key}: {text}"
         if keys.DEVICE_ALLOCATED in note and node not in inits:
             yield from _gpu_faults(pod, ask, numa.aligned(node), take, note[keys.DEVICE_ALLOCATED])
+
+
+def _name(node: int, inputs: FilterInputs) -> str:
+    return inputs.snapshot.nodes[node].name
 
 
 @cached(1 << 12)

@@ -96,7 +96,7 @@ class NumaZones(Family):
     def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
         """Implements `Family.allocate`: admits the pods of each node one after the other (numa.md 7 and 9)."""
         numa, pods = numa_nodes(now.inputs), now.inputs.snapshot.pods
-        states = {node: numa.state(node) for node in nodes.values()}
+        states = numa.states_of(nodes.values())
         given: dict[str, ZoneTake] = {}
         notes: dict[str, dict[str, str]] = {}
         faults: list[str] = []

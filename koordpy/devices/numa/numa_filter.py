@@ -5,10 +5,12 @@ Nodes in equal states of their zones share one result, so the cost is O(differen
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpy.api.bounded_memory import cached
 from koordpy.cache.snapshot import Ints
 from koordpy.devices.numa.admission import Policy, RequestPart, ZoneAdmission, copies
 from koordpy.devices.numa.numa_nodes import NodeValues, NumaNodes
@@ -33,14 +35,17 @@ _MOST = 1 << 12
 """Largest number of copies of a pod on one node; no kubelet runs as many pods."""
 
 
-def judge(pod: PodInfo, ask: NumaAsk, state: ZoneState) -> tuple[int, Refusal | None]:
-    """Returns (number of copies of a pod that a node takes one after the other, refusal if it takes none); numa.md
-    5."""
+@cached(1 << 14)
+def judge(ask: NumaAsk, state: ZoneState, *, has_claims: bool) -> tuple[int, Refusal | None]:
+    """Returns (number of copies of a pod that a node takes one after the other, refusal if it takes none); numa.md 5.
+
+    Computed once for equal pods and states. has_claims: whether the pod has resource claims.
+    """
     kind, fits = state.kind, (ANY_NUMBER, None)
     amounts = state.amounts_of(ask)
     # a pod without requests to align meets its demand by the zones of its claims' devices (numa.md 7)
     requests = amounts.requests if kind.has_data else ask.containers
-    may_refuse = ask.demand.rejects and bool(requests or not pod.pod.spec.resource_claims)
+    may_refuse = ask.demand.rejects and bool(requests or not has_claims)
     if not kind.numbers:
         return (0, NO_DATA) if may_refuse else fits
     if len(kind.numbers) < 2:
@@ -69,6 +74,7 @@ class Alignment(Rule):
 
     def __init__(self, pod: PodInfo, nodes: NumaNodes) -> None:
         self._pod, self._ask, self._numa = pod, pod.ask(NUMA), nodes
+        self._judge = partial(_numbers, self._ask, has_claims=bool(pod.pod.spec.resource_claims))
         self._judged = NodeValues(nodes, 2, self._judge)
         """For each node: how many copies of the pod fit; and if none does, the position of the refusal in `_REFUSALS`,
         counted from 1, else 0."""
@@ -97,11 +103,6 @@ class Alignment(Rule):
             state = state.after_pod(pod.ask(NUMA))
         return state
 
-    def _judge(self, state: ZoneState) -> tuple[int, int]:
-        """Returns the integers of `_judged` for a state."""
-        number, refusal = judge(self._pod, self._ask, state)
-        return number, 0 if refusal is None else _REFUSALS.index(refusal) + 1
-
     def _of_nodes(self) -> Ints:
         """Returns [2, nodes] the integers of `_judged`, with the pods that count on each node."""
         found = self._judged.refresh()
@@ -125,7 +126,7 @@ class Alignment(Rule):
         return np.asarray(self._of_nodes()[0])
 
     def empty_copies(self) -> Ints:
-        numbers = NodeValues(self._numa, 1, lambda state: judge(self._pod, self._ask, state.empty)[:1])
+        numbers = NodeValues(self._numa, 1, lambda state: self._judge(state.empty)[:1])
         return np.asarray(numbers.values[0])
 
     outlasts_pods = True
@@ -143,6 +144,12 @@ class Alignment(Rule):
                 state = state.after_pod(ask)
         number, which = self._judged.of_state(self._numa.number_of(state))
         return number, _REFUSALS[which - 1] if which else _MISALIGNED[RequestPart.POD, Code.UNSCHEDULABLE]
+
+
+def _numbers(ask: NumaAsk, state: ZoneState, *, has_claims: bool) -> tuple[int, int]:
+    """Returns (number of copies of a pod that a node takes, 1 + position of the refusal in `_REFUSALS`, or 0)."""
+    number, refusal = judge(ask, state, has_claims=has_claims)
+    return number, 0 if refusal is None else _REFUSALS.index(refusal) + 1
 
 
 def _remove(pods: dict[int, dict[str, PodInfo]], node: int, pod: PodInfo) -> bool:

@@ -7,6 +7,7 @@ are better that use fewer zones which were free as a whole, because large pods n
 
 from collections.abc import Sequence
 from functools import cached_property
+from weakref import ref
 
 import numpy as np
 
@@ -32,12 +33,22 @@ def numa_limits(inputs: FilterInputs) -> "NumaLimits":
 
 
 class NumaLimits:
-    """Implements `ZoneLimits`."""
+    """Implements `ZoneLimits`.
+
+    Stored with the inputs of a round, which it must not keep alive: the state of the zones reads the GPUs of the draft,
+    and the GPUs read this object.
+    """
 
     def __init__(self, inputs: FilterInputs) -> None:
-        self._inputs = inputs
+        self._of_round = ref(inputs)
         self.planned: tuple[int, dict[str, ZoneTake]] = (-1, {})
         """(version of the draft, pod key -> zones) of the plan for which GPUs are being allocated."""
+
+    @property
+    def _inputs(self) -> FilterInputs:
+        inputs = self._of_round()
+        assert inputs is not None, "the zones of a draft are read after its round"
+        return inputs
 
     @property
     def _numa(self) -> NumaNodes:

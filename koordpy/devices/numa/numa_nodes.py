@@ -6,8 +6,7 @@ places is charged to the zones of its allocation; if it has none, to the zones t
 (docs/rules/numa.md 3).
 """
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -28,8 +27,7 @@ from koordpy.devices.numa.zone_state import Row, ZoneState
 from koordpy.plugins.filter_inputs import FilterInputs
 
 
-@dataclass(frozen=True)
-class ZoneTake:
+class ZoneTake(NamedTuple):
     """Zones that a plan expects the kubelet to use for a pod: the allocation of the family."""
 
     numbers: Row
@@ -68,13 +66,15 @@ def numa_nodes(inputs: FilterInputs) -> "NumaNodes":
 
 
 class _SnapshotZones(NamedTuple):
-    """The zones of all nodes of a snapshot, and what they were read from."""
+    """The zones of all nodes of a snapshot, and what they were read from. Lists are [nodes]."""
 
     settings: Settings
-    sources: list[tuple[NodeInfo, NodeNuma, NodeGpus | None]]
-    """[nodes]."""
+    sources: tuple[Mapping[str, NodeNuma], Mapping[str, NodeGpus]]
+    """NUMA data and GPUs by the name of the node."""
+    infos: Sequence[NodeInfo]
+    numas: list[NodeNuma]
+    gpus: list[NodeGpus | None]
     aligned: list[AlignedNode]
-    """[nodes]."""
     states: list[ZoneState]
     """The different states of the nodes."""
     numbers: Ints
@@ -83,25 +83,28 @@ class _SnapshotZones(NamedTuple):
 
 def _snapshot_zones(snapshot: Snapshot, settings: Settings) -> _SnapshotZones:
     """Returns the zones of all nodes of a snapshot. Nodes that have not changed since the last call are not read."""
-    view, machines, names = numa_view(snapshot), gpu_view(snapshot).nodes, [info.name for info in snapshot.nodes]
-    numas = map(view.nodes.get, names, repeat(NO_DATA))
-    sources = [*zip(snapshot.nodes, numas, map(machines.get, names), strict=True)]
+    view, machines, infos = numa_view(snapshot), gpu_view(snapshot).nodes, snapshot.nodes
     last: _SnapshotZones | None = view.memo.get(_SnapshotZones)
     if last is None or last.settings != settings:
-        last = _SnapshotZones(settings, [], [], [], np.zeros(0, dtype=np.int64))
-    elif last.sources == sources:
+        last = _SnapshotZones(settings, ({}, {}), (), [], [], [], [], np.zeros(0, dtype=np.int64))
+    elif last.infos == infos and last.sources == (view.nodes, machines):
         return last
-    known = {source[0].name: (source, one) for source, one in zip(last.sources, last.aligned, strict=True)}
+    numas = [*map(view.nodes.get, snapshot.index, repeat(NO_DATA))]
+    gpus = [*map(machines.get, snapshot.index)]
+    before = zip(last.infos, last.numas, last.gpus, strict=True)
+    known = {source[0].name: (source, one) for source, one in zip(before, last.aligned, strict=True)}
     aligned: list[AlignedNode] = []
-    for source in sources:
-        info, numa, gpus = source
-        before, one = known.get(info.name, (None, None))
-        if one is None or before != source:
-            one = aligned_node(numa, gpus, info.allocatable, settings)
+    for source in zip(infos, numas, gpus, strict=True):
+        info, numa, own = source
+        was, one = known.get(info.name, (None, None))
+        if one is None or was != source:
+            one = aligned_node(numa, own, info.allocatable, settings)
         aligned.append(one)
     numbers: dict[ZoneState, int] = {}
     of_nodes = [numbers.setdefault(one.start, len(numbers)) for one in aligned]
-    found = _SnapshotZones(settings, sources, aligned, [*numbers], np.array(of_nodes, dtype=np.int64))
+    found = _SnapshotZones(
+        settings, (view.nodes, machines), infos, numas, gpus, aligned, [*numbers], np.array(of_nodes, dtype=np.int64)
+    )
     view.memo[_SnapshotZones] = found
     return found
 
@@ -151,6 +154,11 @@ class NumaNodes:
     def state(self, node: int) -> ZoneState:
         """Returns the zones of a node on the current draft."""
         return self.states[int(self.numbers()[node])]
+
+    def states_of(self, nodes: Collection[int]) -> dict[int, ZoneState]:
+        """Returns `state` of each of the given nodes."""
+        numbers = self.numbers()[[*nodes]].tolist()
+        return {node: self.states[number] for node, number in zip(nodes, numbers, strict=True)}
 
     def aligned(self, node: int) -> AlignedNode:
         """Returns the zones of a node without regard to the draft."""

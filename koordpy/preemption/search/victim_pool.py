@@ -7,9 +7,9 @@ boolean array over the units of the pool.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 
 import numpy as np
@@ -248,14 +248,15 @@ class Pool:
 
     def foreign(self, i: int) -> bool:
         """Returns True if a unit contains a pod of another scheduler."""
-        names = self.draft.snapshot.scheduler_names
-        return any(pod.pod.spec.scheduler_name not in names for pod in self.units[i].pods)
+        return _is_foreign(self.units, self.draft.snapshot.scheduler_names, i)
 
     def tenant_usage(self, entitlements: Entitlements) -> TenantUsage:
         """Returns the usage of the units by tenant, for one kind of entitlement (quota mins, or shares)."""
         known = self._holdings.get(type(entitlements))
         if known is None:
-            known = self._holdings[type(entitlements)] = TenantUsage(self.units, self.foreign, entitlements)
+            # not a method of the pool: the cycle would keep the snapshot until a garbage collection
+            foreign = partial(_is_foreign, self.units, self.draft.snapshot.scheduler_names)
+            known = self._holdings[type(entitlements)] = TenantUsage(self.units, foreign, entitlements)
         return known
 
     def group_units(self, group: str) -> list[int]:
@@ -269,3 +270,8 @@ def _sum_amounts(parts: Iterable[Held]) -> Held:
     for column, amount in chain.from_iterable(parts):
         sums[column] = sums.get(column, 0) + amount
     return tuple(sorted(sums.items()))
+
+
+def _is_foreign(units: Sequence[VictimUnit], names: Collection[str], i: int) -> bool:
+    """Returns True if a unit contains a pod of a scheduler that is not in `names`."""
+    return any(pod.pod.spec.scheduler_name not in names for pod in units[i].pods)
