@@ -122,7 +122,7 @@ kubelet-differential: install ## Compare admission by NUMA zones with the kubele
 	@if command -v go >/dev/null; then $(BIN)/python -m tests.numa.kubelet_differential --count $(or $(COUNT),20000); \
 	else echo "NOT TRIED: Go is not installed, so no request was compared" >&2; fi
 
-golden: install ## Compare the plans of all scenarios, benchmarks and 2,200 random clusters with recorded hashes (ARGS="--quick", "--record", "--show FAMILY SEED")
+golden: install ## Compare the plans of all scenarios, benchmarks and 2,500 random clusters with recorded hashes (ARGS="--quick", "--record", "--show FAMILY SEED")
 	$(BIN)/python -m tests.golden -j 2 $(ARGS)
 
 measures: install ## Count the modules that a device family, a plain pod, a gang, and a gang with victims use (ARGS=--static)
