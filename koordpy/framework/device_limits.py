@@ -35,7 +35,7 @@ class MemberLimits:
     """Resources that exist only for this unit."""
     stocks: list[tuple[int, Mapping[bytes, int]]] = field(default_factory=list)
     """Devices that any node may use, each as (number of devices, shape -> number that one pod takes)."""
-    one_node: list[tuple[bytes, ...]] = field(default_factory=list)
-    """Sets of shapes: a plan places all pods of the shapes of one set on one node."""
+    one_domain: list[tuple[tuple[bytes, ...], Ints]] = field(default_factory=list)
+    """(shapes, [nodes] number of the node's domain): a plan places all pods of the shapes in one domain."""
     refusals: dict[bytes, str] = field(default_factory=dict)
     """Shape -> reason why no plan can place its pods together with the other members."""

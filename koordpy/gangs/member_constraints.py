@@ -76,7 +76,7 @@ class MemberConstraintReader:
         self.ties: list[Tie] = []
         self.one_of: list[frozenset[bytes]] = []
         self.stocks: list[tuple[int, Mapping[bytes, int]]] = []
-        self.one_node: list[tuple[bytes, ...]] = []
+        self.one_domain: list[tuple[tuple[bytes, ...], Ints]] = []
         self.freed: dict[int, FreedAmounts] = {}
         self.among_members: frozenset[bytes] = frozenset()
         self._anti_affinity_columns: dict[tuple[bytes, frozenset[bytes]], int] = {}
@@ -107,7 +107,7 @@ class MemberConstraintReader:
             tuple(self.one_of),
             self.among_members,
             tuple(self.stocks),
-            tuple(self.one_node),
+            tuple(self.one_domain),
             self.freed,
         )
 
@@ -340,7 +340,7 @@ class MemberConstraintReader:
             for column in found.columns:
                 self._column(column.capacity, column.asks, column.freed)
             self.stocks += found.stocks
-            self.one_node += found.one_node
+            self.one_domain += found.one_domain
             for shape, text in found.refusals.items():
                 self.refusals.setdefault(shape, Refusal(found.plugin, Code.UNRESOLVABLE, (text,)))
 

@@ -24,8 +24,8 @@ class MemberConstraints:
     can place it together with the other members. shapes: shapes of the pending members; `ties` refers to them by
     position. one_of: sets of shapes; a plan may place at most one pod of all shapes of a set. among_members: shapes
     with required affinity to other members. stocks: (capacity, shape -> amount) of devices that any node may use.
-    one_node: sets of shapes; a plan must place all pods of the shapes of a set on one node. freed: column -> amounts
-    that evictions add to it; columns without an entry do not depend on running pods.
+    one_domain: (shapes, [nodes] domain); a plan must place all pods of the shapes in one domain. freed: column ->
+    amounts that evictions add to it; columns without an entry do not depend on running pods.
     """
 
     capacity: Ints
@@ -36,7 +36,7 @@ class MemberConstraints:
     one_of: tuple[frozenset[bytes], ...] = ()
     among_members: frozenset[bytes] = frozenset()
     stocks: tuple[tuple[int, Mapping[bytes, int]], ...] = ()
-    one_node: tuple[tuple[bytes, ...], ...] = ()
+    one_domain: tuple[tuple[tuple[bytes, ...], Ints], ...] = ()
     freed: Mapping[int, FreedAmounts] = field(default_factory=dict)
 
     def interactions(self, numbers: Mapping[bytes, Sequence[int]]) -> tuple[Tie, ...]:

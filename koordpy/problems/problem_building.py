@@ -128,7 +128,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
                 room[node] -= family.nominated_devices(reserved.requests(i, snapshot.columns), round_state.inputs)
         copies.append(room)
     devices = free.shape[1]
-    tied = among is not None and bool(among.ties or among.one_node)  # True if interactions refer to pod shapes
+    tied = among is not None and bool(among.ties or among.one_domain)  # True if interactions refer to pod shapes
     parts = tuple(parts_of(unit, snapshot.tree.layers)) if has_parts(unit) else ()
     inside = _parts_of_pods(parts)
     # members in rank order; a new shape for each new key. `lone`: with a single pod, limits by rules about pods of the
@@ -206,7 +206,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
         interactions=(
             *(among.interactions(copied) if among is not None else ()),
             *gathered,
-            *_one_node(among, copied, free),
+            *_one_domain(among, copied),
         ),
         allowances=(
             *(
@@ -223,12 +223,14 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     )
 
 
-def _one_node(among: MemberConstraints | None, numbers: Mapping[bytes, Sequence[int]], free: Ints) -> list[InOneDomain]:
-    """Returns one rule per set of pod shapes that must be placed on the same node. numbers: pod shape -> its indices in
+def _one_domain(among: MemberConstraints | None, numbers: Mapping[bytes, Sequence[int]]) -> list[InOneDomain]:
+    """Returns one rule per set of pod shapes that must be placed in one domain. numbers: pod shape -> its indices in
     `Problem.shapes`."""
-    sets = among.one_node if among is not None else ()
-    found = [tuple(number for shape in shapes for number in numbers.get(shape, ())) for shapes in sets]
-    return [InOneDomain(meant, np.arange(len(free), dtype=np.int64)) for meant in found if meant]
+    sets = among.one_domain if among is not None else ()
+    found = [
+        (tuple(number for shape in shapes for number in numbers.get(shape, ())), groups) for shapes, groups in sets
+    ]
+    return [InOneDomain(meant, groups) for meant, groups in found if meant]
 
 
 def _parts_of_pods(parts: Sequence[GatheredPart]) -> dict[str, tuple[int, ...]]:

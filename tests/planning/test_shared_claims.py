@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api.claim_objects import DeviceClass, DeviceClassSpec, ExactRequest, ResourceSlice
-from koordpy.api.objects import ObjectMeta
+from koordpy.api.claim_objects import ClaimConsumer, DeviceClass, DeviceClassSpec, ExactRequest, ResourceSlice
+from koordpy.api.objects import NodeSelector, NodeSelectorTerm, ObjectMeta, Requirement
 from tests.planning.node_rules import node, planned
-from tests.planning.test_filter_dra import CLASS, asks, messages, offers, resource_claim, user
+from tests.planning.test_filter_dra import CLASS, asks, held, messages, offers, resource_claim, user
 from tests.scenarios.cluster import bound, group
 
 NODES = ("n1", "n2")
@@ -92,3 +92,46 @@ def test_members_with_equal_claims_and_different_requests_share_a_node() -> None
     objects = [node("n1:8"), CLASS, made, resource_claim("c0", asks()), resource_claim("c1", asks())]
     members = [user("p-0", "c0", gang="g", cpu="1"), user("p-1", "c1", gang="g", cpu="2")]
     assert bound(planned([*objects, group("g", 2), *members])) == {"p-0": "n1", "p-1": "n1"}
+
+
+def users_of(number: int, first: str = "x") -> list[ClaimConsumer]:
+    return [ClaimConsumer(resource="pods", name=f"{first}-{i}", uid=f"uid-{first}-{i}") for i in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("others", "minimum", "members", "placed"),
+    [
+        (0, 2, 257, 256),
+        (0, 257, 257, 0),
+        (0, 256, 256, 256),
+        (250, 2, 10, 6),  # an allocated claim counts the pods that it is reserved for
+        (250, 7, 10, 0),
+        (256, 1, 2, 0),
+    ],
+)
+def test_members_beyond_256_users_of_a_claim_stay_pending(others: int, minimum: int, members: int, placed: int) -> None:
+    claim = resource_claim("s", asks(), reserved_for=users_of(others))
+    if others:
+        status = replace(claim.status, allocation=held("d0", at="net", anywhere=True))
+        claim = replace(claim, status=status)
+    everything = DeviceClass(metadata=ObjectMeta(name="gpu"), spec=DeviceClassSpec(selectors=[]))
+    pods = [user(f"p-{i}", "s", gang="g", cpu="10m") for i in range(members)]
+    objects = [node("n1:300", pods="300"), everything, network("d0"), claim, group("g", minimum)]
+    assert len(bound(planned([*objects, *pods]))) == placed
+
+
+def test_a_shared_claim_is_placed_in_any_domain_that_one_of_its_devices_reaches() -> None:
+    nodes = [node(f"n{i}:1", {"rack": rack}) for i, rack in enumerate("abbc")]
+    slices = []
+    for rack in "ab":
+        here = Requirement(key="rack", operator="In", values=(rack,))
+        selector = NodeSelector(node_selector_terms=[NodeSelectorTerm(match_expressions=(here,))])
+        made = network(f"d{rack}")
+        spec = replace(
+            made.spec, all_nodes=False, node_selector=selector, pool=replace(made.spec.pool, name=f"net-{rack}")
+        )
+        slices.append(replace(made, metadata=ObjectMeta(name=f"net-{rack}"), spec=spec))
+    everything = DeviceClass(metadata=ObjectMeta(name="gpu"), spec=DeviceClassSpec(selectors=[]))
+    members = [user(f"p-{i}", "s", gang="g") for i in range(2)]
+    plan = planned([*nodes, *slices, everything, resource_claim("s", asks()), group("g", 2), *members])
+    assert sorted(bound(plan).values()) == ["n1", "n2"]

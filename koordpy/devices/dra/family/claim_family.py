@@ -26,6 +26,7 @@ from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import claims_refusal
 from koordpy.devices.dra.filters.counted_devices import DeviceCount
 from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_by_devices
+from koordpy.devices.dra.filters.idle_claims import tied_claims
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import Mask
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_ledger, claim_view
@@ -206,23 +207,10 @@ class ClaimedDevices(Family):
         view, ledger = claim_view(draft.snapshot.families), claim_ledger(draft.ledgers)
         if view.live:
             return False
-        uids = {pod.uid for pod in pods}
-        groups = {
-            group.metadata.uid for pod in pods if (group := claim_group(pod.pod, view.objects.groups)) is not None
-        }
-        names = {f"{pod.namespace}/{one.name}" for pod in pods for one in view.objects.names_of(pod.pod)}
-        bound = {pod.uid for pod in draft.snapshot.pods.values() if pod.bound}
-        idle_groups = groups if uids.isdisjoint(bound) else set()
-        tied = [
-            key
-            for key in sorted(names)
-            if key not in ledger.taken
-            and ledger.allocation(key) is not None
-            and all(one.uid in uids | idle_groups for one in view.objects.claims[key].status.reserved_for)
-        ]
-        if tied:
-            draft.record(ledger.untie(tied))
-        return bool(tied)
+        found = tied_claims(pods, view, ledger, draft.snapshot)
+        if found:
+            draft.record(ledger.untie(found))
+        return bool(found)
 
     def nominated_allocation(self, pod: PodInfo, node: int, draft: Draft, config: KoordpyConfiguration) -> Any | None:
         """Implements `Family.nominated_allocation`."""

@@ -7,12 +7,13 @@ of single nodes. Of any two sets of matching devices, one contains the other, or
 if and only if, for each set, the demand of the sets inside it is at most its free devices (Hall's condition for nested
 sets). For other claims, the filter searches the devices of all pods of a node (`DynamicResources.fits_after`).
 
-A claim that several members name is allocated once. Its members share a node, unless the same nodes reach every device
-that suits the claim. This is exact for devices of single nodes. If devices of nodes and of the network suit the claim,
+A claim that several members name is allocated once. Its members share a domain of nodes: the suitable devices that one
+node of a domain reaches are those that every other node of it reaches. This is exact if domains reach different
+devices. Otherwise, such as for devices of nodes and of the network together, the domains are single nodes, so that
 placements on several nodes are left out.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -70,15 +71,16 @@ class MemberLimitReader:
     def read(self, spare: int) -> MemberLimits:
         """Returns the limits. spare: number of members that a plan may leave out."""
         users: dict[str, list[bytes]] = {}
+        open_keys = {key for rule in self._rules.values() for key in rule.open_keys()}
         for shape, rule in self._rules.items():
-            for key in rule.open_keys():
+            for key in rule.keys:
                 users.setdefault(key, []).append(shape)
-        shared = {key: shapes for key, shapes in users.items() if sum(self._numbers[one] for one in shapes) > 1}
+        several = {key: shapes for key, shapes in users.items() if sum(self._numbers[one] for one in shapes) > 1}
+        for key, shapes in several.items():
+            self._limit_users(key, shapes, spare)
+        shared = {key: shapes for key, shapes in several.items() if key in open_keys}
         self._ledger.shared.update(shared)
         for key, shapes in shared.items():
-            number = sum(self._numbers[one] for one in shapes)
-            if number - spare > MAX_CONSUMERS:
-                self.limits.refusals.update(dict.fromkeys(shapes, IN_USE))
             self._share(key, shapes)
         own: dict[bytes, tuple[UnallocatedClaim, ...]] = {}
         for shape, rule in self._rules.items():
@@ -90,6 +92,21 @@ class MemberLimitReader:
             self._own(own, shared)
         return self.limits
 
+    def _limit_users(self, key: str, shapes: Sequence[bytes], spare: int) -> None:
+        """Limits the number of members that use a claim, beside other pods; the claim of a PodGroup has no limit."""
+        pod = self._rules[shapes[0]].pod
+        objects = self._view.objects
+        if any(one.grouped and key == f"{pod.namespace}/{one.name}" for one in objects.names_of(pod.pod)):
+            return
+        gang = self._draft.snapshot.members.get(pod.gang, ()) if pod.gang is not None else ()
+        own = {member.uid for member in gang if member.pending}
+        users = {one.uid for one in objects.claims[key].status.reserved_for} | self._ledger.users.get(key, set())
+        most, number = MAX_CONSUMERS - len(users - own), sum(self._numbers[one] for one in shapes)
+        if number - spare > most:
+            self.limits.refusals.update(dict.fromkeys(shapes, IN_USE))
+        elif number > most:
+            self.limits.stocks.append((most, dict.fromkeys(shapes, 1)))
+
     def _share(self, key: str, shapes: Sequence[bytes]) -> None:
         """Adds the limits of a claim that several members name."""
         rule = self._rules[shapes[0]]
@@ -100,7 +117,25 @@ class MemberLimitReader:
         # devices that the same nodes reach tie the members to these nodes only, which the filter does by itself
         reaches = {repr(device.selector) for device in devices}
         if len(reaches) != 1 or any(device.node or device.facts.binds_to_node for device in devices):
-            self.limits.one_node.append(tuple(shapes))
+            self.limits.one_domain.append((tuple(shapes), self._domains(devices)))
+
+    def _domains(self, devices: Collection[OfferedDevice]) -> Ints:
+        """Returns [nodes] the domain of each node: nodes of a domain can use any of the devices that one of them uses.
+
+        Every node is a domain if some devices reach a part of the nodes that others reach, or bind to a node.
+        """
+        nodes = self._draft.snapshot.nodes
+        single = np.arange(len(nodes), dtype=np.int64)
+        if any(device.facts.binds_to_node for device in devices):
+            return single
+        places = list({(device.node, repr(device.selector)): device for device in devices}.values())
+        out = single + len(places)
+        for i, node in enumerate(nodes):
+            near = [number for number, device in enumerate(places) if device.reaches(node)]
+            if len(near) > 1:
+                return single
+            out[i] = near[0] if near else out[i]
+        return np.unique(out, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
     def _own(self, own: Mapping[bytes, Sequence[UnallocatedClaim]], shared: Mapping[str, Sequence[bytes]]) -> None:
         """Adds the limits of claims that only one member names."""
@@ -128,7 +163,8 @@ class MemberLimitReader:
         wide = {shape for shape, claims in open_claims.items() if any(map(self._is_wide, claims))}
         # devices that several nodes reach are searched for the pods of one node only
         several = sum(self._numbers[shape] for shape in wide) > 1
-        if several and wide & own.keys() and not any(wide <= set(some) for some in self.limits.one_node):
+        one_node = [some for some, groups in self.limits.one_domain if len(np.unique(groups)) == len(groups)]
+        if several and wide & own.keys() and not any(wide <= set(some) for some in one_node):
             self.limits.refusals.update(dict.fromkeys(own, UNSUPPORTED))
 
     def _is_wide(self, claim: UnallocatedClaim) -> bool:
