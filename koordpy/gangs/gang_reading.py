@@ -126,8 +126,9 @@ class DerivedGang(Gang):
 
     @cached_property
     def members(self) -> tuple[PodInfo, ...]:
-        """Bound and pending pods that are not being deleted."""
-        return tuple(pod for pod in self.pods if (pod.bound or pod.pending) and not pod.pod.metadata.deletion_timestamp)
+        """Bound and pending pods that are not being deleted. Pods on lost nodes are not members (repair.md 4.1)."""
+        found = (pod for pod in self.pods if (pod.bound and not pod.lost) or pod.pending)
+        return tuple(pod for pod in found if not pod.pod.metadata.deletion_timestamp)
 
     @cached_property
     def ended(self) -> tuple[EndedMember, ...]:
