@@ -106,6 +106,11 @@ class Cluster:
         found: list[dict[str, Any]] = self._run("simulate")["pending"]
         return found
 
+    def devices(self, claim: str) -> set[str] | None:
+        """Devices that a claim has at the end of the simulation; None for none."""
+        found = next(one for one in self._run("simulate")["claims"] if one["name"] == claim)
+        return {one["device"] for one in found["results"]} or None
+
     def zones(self, name: str) -> Any:
         """Annotation of a bound pod that records its zones."""
         found = self._run("simulate")["bindings"]

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple, cast
 from koordpy.api import keys
 from koordpy.api.custom_objects import NodeResourceTopology
 from koordpy.api.objects import Node, Wire
+from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.gpu.zone_limits import ZoneLimits
 from koordpy.devices.numa.admission import Policy
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
@@ -83,6 +85,9 @@ class NumaView(FamilyView):
     limits: Callable[[FilterInputs], ZoneLimits] | None = None
     """Builds the interface by which zones limit the choice of GPUs (`ZoneLimits`); None in a cluster without NUMA
     data."""
+    sets: Callable[[Draft, KoordpyConfiguration], Any] | None = None
+    """Builds the zones of pods on a draft, as the choice of devices for claims reads them (`ZoneSets`); None in a
+    cluster without NUMA data."""
     totals: object = None
     """Another object after each change of a policy or of the amounts of an empty node."""
     memo: dict[object, Any] = field(default_factory=dict, repr=False)
@@ -92,6 +97,10 @@ class NumaView(FamilyView):
     def zone_limits(self, inputs: FilterInputs) -> ZoneLimits | None:
         """Implements `ZoneSource.zone_limits`."""
         return self.limits(inputs) if self.limits is not None and inputs.config.numa.enabled else None
+
+    def zone_sets(self, draft: Draft, config: KoordpyConfiguration) -> Any:
+        """Implements `ZoneSetSource.zone_sets`."""
+        return self.sets(draft, config) if self.sets is not None else None
 
     def without_pods(self, gone: Collection[PodInfo]) -> "NumaView":
         by_node: dict[str, set[str]] = {}
@@ -142,13 +151,14 @@ class NumaBook(FamilyBook):
     def __init__(
         self,
         limits: Callable[[FilterInputs], ZoneLimits],
+        sets: Callable[[Draft, KoordpyConfiguration], Any],
         report_state: Callable[[NodeNuma], str],
         fits: Callable[[NodeNuma, Sequence[Any]], bool],
     ) -> None:
-        """limits: as in `NumaView`. report_state: returns the state of a node's report for metrics; empty for a node
-        without NUMA data. fits: called with (node without the pods of a plan, zones that the plan takes), returns True
-        if the node has them."""
-        self._limits, self._report_state, self._fits = limits, report_state, fits
+        """limits, sets: as in `NumaView`. report_state: returns the state of a node's report for metrics; empty for a
+        node without NUMA data. fits: called with (node without the pods of a plan, zones that the plan takes), returns
+        True if the node has them."""
+        self._limits, self._sets, self._report_state, self._fits = limits, sets, report_state, fits
         self._objects: dict[str, NodeResourceTopology] = {}
         self._reports: dict[str, TopologyReport] = {}
         self._labels: dict[str, tuple[Policy, str]] = {}
@@ -248,7 +258,7 @@ class NumaBook(FamilyBook):
                     self._views.pop(name, None)
             self._dirty.clear()
             warnings = tuple(self._warnings())
-            self._view = NumaView(self._views.copy(), warnings, self._limits, self._totals, self._memo)
+            self._view = NumaView(self._views.copy(), warnings, self._limits, self._sets, self._totals, self._memo)
         return self._view
 
     def _node(self, name: str) -> NodeNuma:

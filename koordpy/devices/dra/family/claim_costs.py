@@ -172,7 +172,7 @@ class ClaimCosts:
         for i in self._active:
             rule = self._rule(i)
             wants = rule.wants()
-            if len(wants) > 1 or rule.least_bandwidth or not rule.is_in_problem or set(rule.keys) & set(self._shared):
+            if len(wants) > 1 or rule.has_pair_rule or not rule.is_in_problem or set(rule.keys) & set(self._shared):
                 return None
             if not all(one.spec.is_simple for one in wants[0].claims) or rule.keys_in_use():
                 return None

@@ -140,7 +140,7 @@ class MemberLimitReader:
     def _own(self, own: Mapping[bytes, Sequence[UnallocatedClaim]], shared: Mapping[str, Sequence[bytes]]) -> None:
         """Adds the limits of claims that only one member names."""
         simple = all(claim.spec.is_simple for claims in own.values() for claim in claims)
-        simple = simple and not any(self._rules[shape].least_bandwidth for shape in own)
+        simple = simple and not any(self._rules[shape].has_pair_rule for shape in own)
         for shape, claims in own.items() if simple else ():
             for claim in claims:
                 for request in claim.spec.requests:

@@ -216,7 +216,7 @@ class DynamicResources(DraftClaims, Rule):
         """Returns the answers of all nodes, current with the draft."""
         ledger = self._ledger
         usage = ledger.usage
-        key = "answers", wants.content, closed, self._names_matter(wants), self._bandwidth_key()
+        key = "answers", wants.content, closed, self._names_matter(wants), self.pair_key()
         found: _NodeAnswers | None = ledger.memo.get(key)
         if found is None:
             found = _NodeAnswers(np.zeros(len(self._nodes), dtype=np.int32), [], len(ledger.changed))
@@ -256,10 +256,6 @@ class DynamicResources(DraftClaims, Rule):
                 rows[index[name]] = None
         return rows
 
-    def _bandwidth_key(self) -> Hashable:
-        """Returns everything on which the minimum bandwidth of the pod depends, as a key."""
-        return (self.least_bandwidth, tuple(self.keys_in_use())) if self.least_bandwidth else None
-
     def _refusal(self, wants: Wants, node: int, usage: DeviceUsage, closed: frozenset[DeviceId]) -> Refusal | None:
         """Returns why a node cannot serve the claims; None if it can."""
         offer = self.offers.at(self._nodes[node])
@@ -292,13 +288,16 @@ class DynamicResources(DraftClaims, Rule):
             text = refusal_texts.slow_links(self.pod)
         if self._could_fit(wants, node):
             return refuse(text, Code.UNSCHEDULABLE)
-        if offer.updated or offer.invalid or self._fits(wants, node, DeviceUsage(self.offers)):
+        pods = () if self.zones_may_change(node) else None
+        if offer.updated or offer.invalid or self._fits(wants, node, DeviceUsage(self.offers), pods):
             return refuse(text)
         return LastingRefusal(PLUGIN, Code.UNRESOLVABLE, (text,))
 
     def _could_fit(self, wants: Wants, node: int) -> bool:
         """Returns whether a node could serve the claims if all devices of pods that may be evicted were free."""
         lasting = self._lasting_usage() if self._dra.preemption else None
+        if self.zones_may_change(node):
+            return self._fits(wants, node, lasting or self._ledger.usage, pods=())
         return lasting is not None and self._fits(wants, node, lasting)
 
     def _fits(
@@ -352,11 +351,6 @@ class DynamicResources(DraftClaims, Rule):
         shared = self._ledger.shared.intersection(self.keys)
         return PLUGIN, tuple(wants.content for wants in self.wants()), tuple(sorted({*self.keys_in_use(), *shared}))
 
-    def keys_in_use(self) -> list[str]:
-        """Returns the claims of the pod that have an allocation, on the draft."""
-        waiting = set(self.open_keys())
-        return [key for key in self.keys if key not in waiting]
-
     def fits_after(self, others: Sequence[PodInfo], node: int) -> bool:
         """Implements `Rule.fits_after`: the claims of all pods find devices together."""
         rules = [
@@ -376,7 +370,7 @@ class DynamicResources(DraftClaims, Rule):
         Stored with the draft; only nodes that reach a changed pool are computed again.
         """
         ledger = self._ledger
-        key = "costs", tuple(wants.content for wants in self.wants()), self.closed(), self.least_bandwidth
+        key = "costs", tuple(wants.content for wants in self.wants()), self.closed(), self.pair_key()
         rows, seen = ledger.memo.get(key, ({}, 0))
         for node in self._changed_nodes(ledger.changed[seen:]):
             rows.pop(node, None)

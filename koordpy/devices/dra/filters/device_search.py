@@ -339,8 +339,8 @@ class DeviceSearch:
         draws = begins or (alternative.admin and not device.multi)
         if device.consumes and draws and not self._counters_remain(device):
             return None
-        has_links = not (alternative.admin or device.multi)
-        if has_links and self._pairs is not None and not self._pairs.is_linked(self, claim.number, at):
+        pairs = None if alternative.admin else self._pairs
+        if pairs is not None and not pairs.is_linked(self, claim.number, at):
             return None
         added = claim.add_values(alternative, device)
         if added is None:

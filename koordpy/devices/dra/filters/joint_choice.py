@@ -43,7 +43,7 @@ class JointChoice:
             # the order of equal pods does not matter if their claims take numbers of whole devices
             if (
                 is_own
-                and not pod.least_bandwidth
+                and not pod.has_pair_rule
                 and all(one.spec.is_simple for one in wants.claims)
                 and not pod.fixed(node)
             ):

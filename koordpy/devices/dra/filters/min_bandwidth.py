@@ -66,7 +66,7 @@ class Bandwidth:
     def is_linked(self, search: DeviceSearch, claim: int, at: int) -> bool:
         """Implements `PairRule.is_linked`, for drivers that the Device knows."""
         driver = self._links.drivers[at]
-        if driver not in self._known:
+        if driver not in self._known or search.devices[at].multi:
             return True
         for pod in self._pods:
             if claim in pod.claims:

@@ -22,6 +22,14 @@ from koordpy.devices.dra.filters.claim_requests import (
     UndecidedNode,
     claim_spec,
 )
+from koordpy.devices.dra.filters.claim_zones import (
+    NUMA,
+    BothRules,
+    ClaimZones,
+    DemandedZones,
+    demands_zones,
+    zone_sets_of,
+)
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_search import DeviceSearch
 from koordpy.devices.dra.filters.extended_amounts import served_by_devices
@@ -73,6 +81,9 @@ class DraftClaims:
         """(claim for extended resources or None, nodes), one for each set of resources that nodes serve by devices."""
         self.least_bandwidth = least_bandwidth(pod)
         """Minimum bandwidth between the devices of the pod in kB/s; 0 for none."""
+        self.demands_zones = demands_zones(pod)
+        """True if the devices of the pod must be in certain NUMA zones (`ClaimZones`)."""
+        self._zone_sets = zone_sets_of(draft, config) if self.demands_zones else None
 
     def _extended_variants(self) -> list[tuple[UnallocatedClaim | None, Mask | None]]:
         resources = served_by_devices(self.pod, self.view, self._dra)
@@ -93,6 +104,28 @@ class DraftClaims:
                 claim = UnallocatedClaim(implicit_key(self.pod), spec)
             variants.append((claim, mask))
         return variants
+
+    @property
+    def has_pair_rule(self) -> bool:
+        """True if it also matters which devices of a node the pod gets together."""
+        return bool(self.least_bandwidth) or self.demands_zones
+
+    def zones_may_change(self, node: int) -> bool:
+        """Returns whether the pod may get other zones of a node after pods there have left it."""
+        return self._zone_sets is not None and self._zone_sets.is_used(node)
+
+    def pair_key(self) -> Hashable:
+        """Returns everything on which the rule about the pod's devices depends, as a key; None without a rule."""
+        if not self.has_pair_rule:
+            return None
+        states = self._zone_sets.states().tobytes() if self._zone_sets is not None else b""
+        zones = (self.pod.ask(NUMA), states) if self.demands_zones else None
+        return self.least_bandwidth, zones, tuple(self.keys_in_use())
+
+    def keys_in_use(self) -> list[str]:
+        """Returns the claims of the pod that have an allocation, on the draft."""
+        waiting = set(self.open_keys())
+        return [key for key in self.keys if key not in waiting]
 
     def open_keys(self) -> list[str]:
         """Returns the claims that the pod names and that have no allocation, on the draft."""
@@ -171,6 +204,22 @@ class DraftClaims:
                 found.append(PodBandwidth(frozenset(claims), one.fixed(node), one.least_bandwidth, has_gpus))
         return Bandwidth(self.links(node), found) if found else None
 
+    def zones(self, node: int, pods: Sequence[tuple["DraftClaims", Sequence[int]]]) -> ClaimZones | None:
+        """Returns the rule of the zones of pods with a demand for a search; None without one. pods: as in `bandwidth`,
+        in the order in which the kubelet admits them."""
+        lead = next((one for one, _ in pods if one.demands_zones), None)
+        if lead is None:
+            return None
+        sets: Sequence[frozenset[int] | None] = [None] * len(pods)
+        if lead._zone_sets is not None:
+            sets = lead._zone_sets.zone_sets(node, [one.pod for one, _ in pods])
+        demanded = [
+            DemandedZones(frozenset(claims), one.fixed(node), own)
+            for (one, claims), own in zip(pods, sets, strict=True)
+            if one.demands_zones
+        ]
+        return ClaimZones(self.offers.at(self._nodes[node]).devices, demanded)
+
     def searching(
         self,
         node: int,
@@ -191,13 +240,16 @@ class DraftClaims:
         twins: what else distinguishes the devices; empty for nothing. after, lazy: as in
         `DeviceSearch`. closed: devices that are not allocated; None for `closed`.
         """
-        pairs = self.bandwidth(node, pods if pods is not None else [(self, range(len(claims)))])
+        members = pods if pods is not None else [(self, range(len(claims)))]
+        bandwidth, zones = self.bandwidth(node, members), self.zones(node, members)
+        pairs = BothRules(bandwidth, zones) if bandwidth and zones else bandwidth or zones
         closed = self.closed() if closed is None else closed
 
         def kinds() -> Sequence[Hashable]:
             if not links and pairs is None:
                 return twins
-            own = self.links(node).twins()
+            own: Sequence[Hashable] = self.links(node).twins()
+            own = list(zip(own, zones.of_devices, strict=True)) if zones is not None else own
             return list(zip(own, twins, strict=True)) if twins else own
 
         return DeviceSearch(

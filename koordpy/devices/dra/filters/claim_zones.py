@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NUMA zones of the devices that pods with a demand get for their claims.
+
+The kubelet aligns no devices of claims. So for a pod that demands alignment, each device with the attribute
+`resource.kubernetes.io/numaNode` must have a zone in common with the zones that the kubelet uses for the pod. If the
+kubelet aligns nothing of the pod, each two of its devices must have a zone in common. Devices without the attribute are
+not compared. Source: docs/rules/numa.md 7.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.dra.filters.device_search import DeviceSearch
+from koordpy.devices.dra.filters.node_links import NUMA_NODE
+from koordpy.devices.dra.filters.searched_claim import PairRule
+from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
+from koordpy.pods.pod_info import PodInfo
+
+NUMA = "numa"
+"""Name of the family of NUMA zones."""
+
+ZoneNumbers = frozenset[int]
+
+
+class ZoneSets(Protocol):
+    """The zones that the kubelets use for pods on a draft. node: position."""
+
+    def states(self) -> Ints:
+        """Returns [nodes] a number that changes if the zones that a pod would get may change."""
+
+    def zone_sets(self, node: int, pods: Sequence[PodInfo]) -> Sequence[ZoneNumbers | None]:
+        """Returns the zones of each pod, admitted in this order; None for a pod of which nothing is aligned."""
+
+    def is_used(self, node: int) -> bool:
+        """Returns whether pods use a part of the zones of a node."""
+
+
+class ZoneSetSource(Protocol):
+    """A view of NUMA zones."""
+
+    def zone_sets(self, draft: Draft, config: KoordpyConfiguration) -> ZoneSets:
+        """Returns the zones of pods on a draft."""
+
+
+def demands_zones(pod: PodInfo) -> bool:
+    """Returns whether a pod demands that its resources are aligned."""
+    ask = pod.ask(NUMA)
+    return ask is not None and bool(ask.demand.rejects)
+
+
+def zone_sets_of(draft: Draft, config: KoordpyConfiguration) -> ZoneSets | None:
+    """Returns the zones of pods on a draft; None in a cluster without NUMA data."""
+    source: ZoneSetSource | None = draft.snapshot.families.get(NUMA)  # type: ignore[assignment]
+    return source.zone_sets(draft, config) if source is not None else None
+
+
+def zones_of(device: OfferedDevice) -> ZoneNumbers | None:
+    """Returns the NUMA zones of a device by its attribute, a number or a list; None without a readable attribute."""
+    value, stated = device.attribute(NUMA_NODE), device.facts.attributes.get(NUMA_NODE)
+    if value is not None and value[0] == "int":
+        return frozenset((value[1],))
+    return frozenset(stated.numbers) if stated is not None and stated.numbers else None
+
+
+class DemandedZones(NamedTuple):
+    """The zones of one pod with a demand."""
+
+    claims: frozenset[int]
+    """Claims of the pod, by their position in the search."""
+    fixed: tuple[int, ...]
+    """Devices of claims that are allocated already."""
+    zones: ZoneNumbers | None
+    """Zones that the kubelet uses for the pod; None if it aligns nothing of the pod."""
+
+
+class ClaimZones:
+    """The zones of pods with a demand on one node. Implements `PairRule`."""
+
+    def __init__(self, devices: Sequence[OfferedDevice], pods: Sequence[DemandedZones]) -> None:
+        self.of_devices = [zones_of(device) for device in devices]
+        """[devices] zones of each device; None if they are unknown."""
+        self._pods = pods
+
+    def is_linked(self, search: DeviceSearch, claim: int, at: int) -> bool:
+        """Implements `PairRule.is_linked`."""
+        for pod in self._pods:
+            if claim in pod.claims:
+                chosen = (one for i, results in enumerate(search.chosen()) if i in pod.claims for one in results)
+                others = (*pod.fixed, *(other for one, other in chosen if not one.admin))
+                if not self._is_inside(pod, at) or (pod.zones is None and any(self._is_far(at, i) for i in others)):
+                    return False
+        return True
+
+    def apart(self, claim: int) -> tuple[int, ...] | None:
+        """Implements `PairRule.apart`."""
+        pods = [pod for pod in self._pods if claim in pod.claims]
+        if not pods:
+            return None
+        count = range(len(self.of_devices))
+        out = [0] * len(self.of_devices)
+        for pod in pods:
+            for i in count:
+                near_fixed = pod.zones is not None or not any(self._is_far(i, j) for j in pod.fixed)
+                if not (self._is_inside(pod, i) and near_fixed):
+                    out[i] |= 1 << i
+                elif pod.zones is None:
+                    out[i] |= sum(1 << j for j in count if self._is_far(i, j))
+        return tuple(out)
+
+    def is_met(self, search: DeviceSearch) -> bool:
+        """Implements `PairRule.is_met`."""
+        return True
+
+    def _is_inside(self, pod: DemandedZones, at: int) -> bool:
+        """Returns whether a device has a zone of the pod, or one of them is unknown."""
+        own = self.of_devices[at]
+        return own is None or pod.zones is None or not own.isdisjoint(pod.zones)
+
+    def _is_far(self, i: int, j: int) -> bool:
+        """Returns whether two devices have known zones and none in common."""
+        one, other = self.of_devices[i], self.of_devices[j]
+        return one is not None and other is not None and one.isdisjoint(other)
+
+
+class BothRules:
+    """Two rules about the devices of pods. Implements `PairRule`."""
+
+    def __init__(self, one: PairRule, other: PairRule) -> None:
+        self._rules = one, other
+
+    def is_linked(self, search: DeviceSearch, claim: int, at: int) -> bool:
+        """Implements `PairRule.is_linked`."""
+        return all(rule.is_linked(search, claim, at) for rule in self._rules)
+
+    def apart(self, claim: int) -> tuple[int, ...] | None:
+        """Implements `PairRule.apart`."""
+        found = [masks for rule in self._rules if (masks := rule.apart(claim)) is not None]
+        return tuple(a | b for a, b in zip(*found, strict=True)) if len(found) > 1 else next(iter(found), None)
+
+    def is_met(self, search: DeviceSearch) -> bool:
+        """Implements `PairRule.is_met`."""
+        return all(rule.is_met(search) for rule in self._rules)
