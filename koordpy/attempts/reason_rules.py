@@ -118,7 +118,8 @@ class Reasons:
 
         Capacity nominated to other pods counts as used: autoscalers count these pods as placed on their nodes.
         """
-        if not (self.has_promise or self.round_state.draft.withheld or self.round_state.snapshot.keeps_spares):
+        draft = self.round_state.draft
+        if not (self.has_promise or draft.withheld or self.round_state.snapshot.keeps_spares or _moved_pods(draft)):
             return False
         key = equivalence_class(unit, self.round_state)
         found = self._held_back.get(key) if key is not None else None
@@ -131,12 +132,14 @@ class Reasons:
         return found
 
     def _without_withheld(self) -> RoundState:
-        """Returns the round state of a copy of the draft on which no capacity is withheld and spare nodes are open."""
+        """Returns the round state of a copy of the draft on which no capacity is withheld, spare nodes are open, and no
+        capacity is kept for moved pods."""
         main, snapshot = self.round_state.draft, self.round_state.snapshot
-        draft = Draft(snapshot)
+        draft, moved = Draft(snapshot), _moved_pods(main)
         draft.evict_all(main.evicted.values())
         for key, node in main.placed.items():
-            draft.assign(snapshot.pods[key], node, main.claims(key), main.devices_of(key))
+            if key not in moved:
+                draft.assign(snapshot.pods[key], node, main.claims(key), main.devices_of(key))
         state = self.round_state.of_draft(draft)
         state.inputs.opens_spares = True
         return state
@@ -176,6 +179,11 @@ class Reasons:
         if not any(one.no_node_helps or one.is_unsupported for one in verdict.refusals) or verdict.fits.any():
             return ()
         return [verdict.refusals[i - 1] for i in np.unique(verdict.which).tolist()]
+
+
+def _moved_pods(draft: Draft) -> frozenset[str]:
+    """Returns the keys of the pods that the round evicts and for which it keeps capacity on other nodes."""
+    return frozenset(draft.evicted.keys() & draft.placed.keys())
 
 
 def _is_refused_in_larger_cluster(unit: Unit, refusal: QuotaRefusal, round_state: RoundState) -> bool:

@@ -10,7 +10,7 @@ from koordpy.api import keys
 from koordpy.api.custom_objects import ClusterNetworkTopology, ClusterNetworkTopologySpec, HierarchyEntry
 from koordpy.api.objects import Condition, Node, NodeSpec, ObjectMeta, OwnerReference, Pod, Wire
 from koordpy.api.times import rfc3339
-from koordpy.config.configuration import KoordpyConfiguration, Queue
+from koordpy.config.configuration import Consolidation, KoordpyConfiguration, Queue
 from koordpy.config.node_failures import Repair
 from koordpy.devices.family_registry import make_state
 from koordpy.plan.pending_reason import Reason
@@ -136,6 +136,23 @@ def test_room_that_ends_in_time_is_kept_for_units_that_end_before(backfill: bool
         queue=Queue(backfill=backfill),
     )
     assert bound(plan) == {"quick": "n1"} and seats(plan) == {"n1": 1}
+
+
+def test_the_capacity_of_moved_pods_holds_younger_units_back() -> None:
+    """n0 has room for p once b, which is to return there, is left out."""
+    cluster = [node("n0:2"), node("n1:2"), pod("a", at="n0"), owned(pod("b", at="n1"))]
+    settings = {"consolidation": Consolidation(enabled=True)}
+    plan = planned(
+        *cluster, pod("big", cpu="2", created=1), pod("p", created=2), pod("q", cpu="2", created=3), **settings
+    )
+    assert bound(plan) == {"big": "n1"} and [one.returns_to for one in plan.evictions] == ["n0"]
+    assert reasons(plan) == {"p": Reason.HELD_BACK, "q": Reason.UNSCHEDULABLE}
+
+
+def owned(made: Pod) -> Pod:
+    """The pod with a controller, which creates it again."""
+    owner = OwnerReference(kind="ReplicaSet", name="r", uid="r", controller=True)
+    return replace(made, metadata=replace(made.metadata, owner_references=[owner]))
 
 
 def topology(*spares: object) -> ClusterNetworkTopology:
