@@ -40,6 +40,7 @@ def _device_faults(devices: DeviceClaim, path: str) -> Iterator[Fault]:
         kinds = (request.exactly is not None) + bool(request.first_available) + flat
         if kinds != 1:
             yield Fault(at, "exactly one of exactly and firstAvailable is required")
+        yield from _name_faults(request.name, at)
         if request.name in names:
             yield Fault(f"{at}.name", f'"{request.name}" is given twice')
         names.append(request.name)
@@ -59,6 +60,11 @@ def _device_faults(devices: DeviceClaim, path: str) -> Iterator[Fault]:
                 yield Fault(f"{at}.requests[{j}]", f'no request is named "{name}"')
 
 
+def _name_faults(name: str, at: str) -> Iterator[Fault]:
+    if "/" in name:
+        yield Fault(f"{at}.name", f'"{name}" contains a slash')
+
+
 def _request_faults(request: DeviceRequest, at: str) -> Iterator[Fault]:
     if request.exactly is not None:
         yield from _exact_faults(request.exactly, f"{at}.exactly")
@@ -69,6 +75,7 @@ def _request_faults(request: DeviceRequest, at: str) -> Iterator[Fault]:
     names: list[str] = []
     for i, one in enumerate(request.first_available):
         below = f"{at}.firstAvailable[{i}]"
+        yield from _name_faults(one.name, below)
         if one.name in names:
             yield Fault(f"{below}.name", f'"{one.name}" is given twice')
         names.append(one.name)

@@ -78,6 +78,8 @@ class DeviceCheck:
                 consumed = dict(one.consumed_capacity) if one.share_id else None
                 if not one.admin_access:
                     self._add(DeviceId(one.driver, one.pool, one.device), consumed)
+        self.shared_before = frozenset(self.shares)
+        """Devices with shares before the plan: a further share of them draws on no counter."""
         for key, (grant, _) in self.planned.items():
             for granted in grant if key not in self.stated else ():
                 if not granted.admin:
@@ -192,6 +194,8 @@ class DeviceCheck:
             for name, capacity in facts.capacity.items():
                 if self.amounts.get((device, name), Fraction(0)) > parse_exact(capacity.value):
                     return True
+        if facts.allow_multiple_allocations and device in self.shared_before:
+            return False
         limits = {
             (one.name, name): parse_exact(counter.value)
             for s in self.slices[device.driver, device.pool]

@@ -28,6 +28,13 @@ CLAIMS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"requests": [{"name": "a", "firstAvailable": [{"name": f"s{i}", "deviceClassName": "g"} for i in range(9)]}]},
         ["spec.devices.requests[0].firstAvailable: at most 8 entries"],
     ),
+    "names with a slash": (
+        {"requests": [{"name": "a/b", "firstAvailable": [{"name": "c/d", "deviceClassName": "g"}]}]},
+        [
+            'spec.devices.requests[0].name: "a/b" contains a slash',
+            'spec.devices.requests[0].firstAvailable[0].name: "c/d" contains a slash',
+        ],
+    ),
     "no device": (exactly(count=0), ["spec.devices.requests[0].exactly.count: must be greater than zero"]),
     "a count of all": (
         exactly(count=1, allocationMode="All"),
@@ -129,6 +136,14 @@ HINTS: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
             "spec.devices.requests[1].firstAvailable[0].adminAccess: is not read: an alternative has no admin access",
             "spec.devices.requests[1].firstAvailable[0].name: is missing: the API server would reject it",
             "spec.devices.requests[1].firstAvailable[0].deviceClassName: is missing: the API server would reject it",
+        ],
+    ),
+    "a name that is no label": (
+        ResourceClaim,
+        {"devices": {"requests": [{**GPU, "name": "A.b"}]}},
+        [
+            "spec.devices.requests[0].name: 'A.b' is not a valid name of a request (as in gpu): the API server would "
+            "reject it"
         ],
     ),
     "a toleration": (

@@ -14,9 +14,9 @@ OFFERS = DeviceOffers({}, {"gpu": CLASS}, {})
 
 
 def box(name: str, number: int, *, sidecar: bool = False, resource: str = GPU) -> Container:
-    limits = {resource: str(number), "cpu": "1"} if number else {"cpu": "1"}
+    limits: dict[str, str | int | float] = {"cpu": "1", **({resource: str(number)} if number else {})}
     return Container(
-        name=name, resources=ResourceRequirements(limits=limits), restart_policy="Always" if sidecar else None
+        name=name, resources=ResourceRequirements(limits=limits), restart_policy="Always" if sidecar else ""
     )
 
 

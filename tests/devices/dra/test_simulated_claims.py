@@ -183,3 +183,21 @@ def test_pools_with_binding_conditions_come_last(tmp_path: Path, conditions_at: 
     objects = [node("n1"), device_class(), first, second, claim("c"), pod("p", "c")]
     document = simulate(tmp_path, *objects, config={"dra": {"choice": "firstFit"}}).document
     assert [one["device"] for one in document["claims"][0]["results"]] == [device]
+
+
+def test_a_further_share_draws_on_no_counter(tmp_path: Path) -> None:
+    """The driver has lowered the counter below what the first share of the device uses."""
+    card = {**D0, "allowMultipleAllocations": True, "capacity": {"m": {"value": "8"}}}
+    card["consumesCounters"] = [{"counterSet": "s", "counters": {"c": {"value": "2"}}}]
+    slices = [offered(card), offered()]
+    slices[1]["metadata"]["name"] = "counters"
+    slices[1]["spec"]["sharedCounters"] = [{"name": "s", "counters": {"c": {"value": "1"}}}]
+    for one in slices:
+        one["spec"]["pool"]["resourceSliceCount"] = 2
+    held = claim("a", "d0")
+    held["status"]["allocation"]["devices"]["results"][0] |= {"shareID": "x", "consumedCapacity": {"m": "3"}}
+    asked = {"name": "r", "exactly": {"deviceClassName": "gpu", "capacity": {"requests": {"m": "5"}}}}
+    objects = [node("n1"), device_class(), *slices, held, claim("c", request=asked), pod("p", "c")]
+    document = simulate(tmp_path, *objects).document
+    assert [one["pod"] for one in document["bindings"]] == ["p"]
+    assert document["claims"][1]["results"][0]["consumedCapacity"] == {"m": "5"}
