@@ -170,7 +170,8 @@ class Reasons:
         """Returns the one refusal that applies to all nodes, else the different refusals of nodes.
 
         Refusals of nodes are returned only if no node accepts the pod, and a refusal says that no new node helps or
-        that something is unsupported; else empty.
+        that something is unsupported; else empty. A refusal that says that no new node helps comes first, also if an
+        earlier filter has refused all its nodes, because it applies to each new node.
         """
         state = self.round_state.of(pod)
         if state.refusal is not None:
@@ -178,7 +179,8 @@ class Reasons:
         verdict = state.verdict()
         if not any(one.no_node_helps or one.is_unsupported for one in verdict.refusals) or verdict.fits.any():
             return ()
-        return [verdict.refusals[i - 1] for i in np.unique(verdict.which).tolist()]
+        helpless = [one for one in verdict.refusals if one.no_node_helps]
+        return [*helpless, *(verdict.refusals[i - 1] for i in np.unique(verdict.which).tolist())]
 
 
 def _moved_pods(draft: Draft) -> frozenset[str]:

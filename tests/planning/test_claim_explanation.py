@@ -9,7 +9,7 @@ from koordpy.api.claim_objects import ClaimConsumer
 from koordpy.planner.planning_round import plan_round
 from tests.planning.node_rules import asked, node, planned, states
 from tests.planning.test_filter_dra import CANNOT, CLASS, DRIVER, asks, facts, held, offers, resource_claim, user
-from tests.scenarios.cluster import group, messages
+from tests.scenarios.cluster import group, messages, pod
 
 NODES = [node("n1:8"), node("n2:8")]
 
@@ -49,6 +49,15 @@ NEVER: dict[str, tuple[list[Any], str]] = {
             offers("n1", "g0"),
             held_by("c", "g0", at="n1"),
             user("r", "c", at="n1", cpu="8"),
+        ],
+        "NodesCannotHelp",
+    ),
+    "tied, and all nodes are full": (
+        [
+            offers("n1", "g0"),
+            held_by("c", "g0", at="n1"),
+            user("r", "c", at="n1", cpu="8"),
+            pod("full", at="n2", cpu="8"),
         ],
         "NodesCannotHelp",
     ),
