@@ -110,7 +110,7 @@ def judge_refused(made: Json, before: list[Wire], refused: Json, outcome: Outcom
     if failed and MARKED.search(refused["message"]):
         outcome.given_up += 1
         text = refused["message"].removeprefix(IN_FILTER)
-        reasons = [one for node in explain(state.snapshot(0.0), FIRST_FIT, key).nodes for one in node.reasons]
+        reasons = list(_errors(before, made))
         if "asks for all devices" in text and not any(text in one for one in reasons):
             outcome.differences.append(
                 f"{key}: words differ\n    kube-scheduler: {text}\n    koordpy:        {reasons}"

@@ -2,7 +2,8 @@
 """Random devices and claims with the rarer fields of the API, on top of those of `random_claims`.
 
 A cluster also has one pool of a second driver. Its slices may have several generations, devices with nodes of their
-own, devices that bind to a node, a missing slice, a device name twice, or an unknown counter set. Claims also have
+own, devices that bind to a node, a missing slice, a device name twice, an unknown counter set, or binding conditions of
+a device that nothing gets, because kube-scheduler would wait for them. Claims also have
 parameters of drivers, constraints over named requests, versions, fractions of capacities, and pods of different ages
 share them. Pods request several extended resources, in containers, init containers and sidecars; some nodes serve them
 by a device plugin.
@@ -43,6 +44,8 @@ class VariedMaker(ClaimMaker):
     def __init__(self, seed: int, count: int) -> None:
         super().__init__(seed, count)
         self.more = random.Random(f"varied {seed}")
+        self.binding = random.Random(f"binding {seed}").random() < 0.2
+        """True for a device with binding conditions, and a taint that no claim tolerates."""
 
     def also(self, part: float) -> bool:
         return self.more.random() < part
@@ -94,6 +97,8 @@ class VariedMaker(ClaimMaker):
                 devices[0]["name"] = "c0"
             names = [one["name"] for one in devices]
             devices = [one for i, one in enumerate(devices) if one["name"] not in names[:i]]
+            if self.binding and piece == 0:
+                devices.append(self._conditional(bool(where.get("perDeviceNodeSelection"))))
             await self._slice(api, f"cards-{piece}", {**spec, "devices": devices})
         if counted:
             counters = {"power": {"value": "3"}, "heat": {"value": "1500m"}}
@@ -102,6 +107,11 @@ class VariedMaker(ClaimMaker):
             old = {**pool, "generation": 1, "resourceSliceCount": 1}
             card = self._card(9, False, bool(where.get("perDeviceNodeSelection")))
             await self._slice(api, "cards-old", {**spec, "pool": old, "devices": [card]})
+
+    def _conditional(self, placed: bool) -> Json:
+        card: Json = {"name": "waits", "taints": [{"key": "never", "effect": "NoSchedule"}]}
+        conditions = {"bindingConditions": ["example.com/ready"], "bindingFailureConditions": ["example.com/failed"]}
+        return {**card, **conditions, **({"nodeName": "n1"} if placed else {})}
 
     async def _slice(self, api: Client, name: str, spec: Json) -> None:
         await api.create(f"{RESOURCE}/resourceslices", self._object("ResourceSlice", name, spec))
@@ -159,8 +169,8 @@ class VariedMaker(ClaimMaker):
             exact["selectors"] = [{"cel": {"expression": self.more.choice(SELECTORS)}}]
         if self.also(0.15):
             worn: Json = {"key": "worn", "operator": "Equal", "effect": self.more.choice(["NoSchedule", "NoExecute"])}
-            everything = {"operator": "Exists"}
-            exact["tolerations"] = [self.more.choice([worn, {**worn, "value": "yes"}, everything])]
+            every = worn if self.binding else {"operator": "Exists"}
+            exact["tolerations"] = [self.more.choice([worn, {**worn, "value": "yes"}, every])]
         if self.also(0.15):
             asked: Json = {"cores": self.more.choice(["250m", "600m", "2", "0"])}
             if self.also(0.3):
