@@ -99,13 +99,18 @@ class DeviceCheck:
             key = device, name
             self.amounts[key] = self.amounts.get(key, Fraction(0)) + parse_exact(amount)
 
-    def _facts(self, device: DeviceId) -> BasicDevice | None:
-        """Returns the fields of a device in its ResourceSlice; None if no slice offers it."""
-        for one in self.slices.get((device.driver, device.pool), ()):
-            for listed in one.spec.devices:
-                if listed.name == device.device:
-                    return listed.facts
-        return None
+    def _facts(self, device: DeviceId, node: NodeInfo | None = None) -> BasicDevice | None:
+        """Returns the fields of a device in its ResourceSlice; None if no slice offers it.
+
+        node: where it is used, because devices of different nodes may have equal names.
+        """
+        found = [
+            (node is None or _reaches(one, listed.facts, node), listed.facts)
+            for one in self.slices.get((device.driver, device.pool), ())
+            for listed in one.spec.devices
+            if listed.name == device.device
+        ]
+        return next((facts for is_here, facts in found if is_here), found[0][1] if found else None)
 
     def faults(self, pod: PodInfo, node: NodeInfo) -> list[str]:
         """Returns the faults of the devices of a placed pod's claims."""
@@ -128,14 +133,14 @@ class DeviceCheck:
         for key, grant in given.items():
             claim = self.claims.get(key)
             if claim is not None:
-                faults += _claim_faults(claim, key, grant, self._values(grant))
+                faults += _claim_faults(claim, key, grant, self._values(grant, node))
             elif not key.endswith(IMPLICIT):
                 faults.append(f"resource claim {key} does not exist")
             for granted in grant:
                 what = f"device {granted.device.device} of pool {granted.device.pool}"
                 if not granted.admin and kept.get(granted.device, key) != key:
                     faults.append(f"{what} is reserved")
-                if self._is_excessive(granted):
+                if self._is_excessive(granted, node):
                     faults.append(f"{what} is not available to resource claim {key}")
                 if not self._is_offered(granted.device, node):
                     faults.append(f"{what} is not offered there")
@@ -158,7 +163,7 @@ class DeviceCheck:
             else:
                 grant, _ = self.planned.get(key, ((), None))
                 found = [one.device for one in grant if not one.admin and one.consumed is None]
-            devices |= {one: _linked(one, facts) for one in found if (facts := self._facts(one)) is not None}
+            devices |= {one: _linked(one, facts) for one in found if (facts := self._facts(one, node)) is not None}
         ordered = [devices[one] for one in sorted(devices)]
         return slow_links(pod, node, ordered, partial(self._offered, node), self.draft.snapshot)
 
@@ -171,19 +176,19 @@ class DeviceCheck:
                 if self._is_offered(device, node):
                     yield _linked(device, listed.facts)
 
-    def _values(self, grant: Grant) -> list[tuple[Granted, dict[str, Any]]]:
+    def _values(self, grant: Grant, node: NodeInfo) -> list[tuple[Granted, dict[str, Any]]]:
         """Returns, for each device of a claim, (allocated device, its attributes: name with domain -> value)."""
         out = []
         for one in grant:
-            facts = self._facts(one.device)
+            facts = self._facts(one.device, node)
             named = facts.attributes if facts is not None else {}
             out.append((one, {k if "/" in k else f"{one.device.driver}/{k}": v for k, v in named.items()}))
         return out
 
-    def _is_excessive(self, granted: Granted) -> bool:
+    def _is_excessive(self, granted: Granted, node: NodeInfo) -> bool:
         """Returns True if a device is allocated twice, or if more of its capacities or counters is allocated than there
         is."""
-        device, facts = granted.device, self._facts(granted.device)
+        device, facts = granted.device, self._facts(granted.device, node)
         if facts is None:
             return True
         if not granted.admin:
@@ -214,11 +219,15 @@ class DeviceCheck:
             return False
         for one in slices:
             for listed in one.spec.devices:
-                where: Any = listed.facts if one.spec.per_device_node_selection else one.spec
-                near = where.all_nodes or where.node_name == node.name
-                if listed.name == device.device and (near or _matches(where.node_selector, node)):
+                if listed.name == device.device and _reaches(one, listed.facts, node):
                     return True
         return False
+
+
+def _reaches(one: ResourceSlice, facts: BasicDevice, node: NodeInfo) -> bool:
+    """Returns whether a node reaches a device of a slice."""
+    where: Any = facts if one.spec.per_device_node_selection else one.spec
+    return bool(where.all_nodes or where.node_name == node.name or _matches(where.node_selector, node))
 
 
 def _current(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[ResourceSlice]]:
