@@ -19,12 +19,9 @@ from koordpy.api.keys import HOSTNAME
 from koordpy.api.objects import NodeSelector, NodeSelectorTerm
 from koordpy.cache.snapshot import Ints
 from koordpy.devices.dra.filters import claim_refusal as refusal_texts
+from koordpy.devices.dra.filters.all_devices import fails_beyond
 from koordpy.devices.dra.filters.claim_refusal import ELSEWHERE, PLUGIN, LastingRefusal, refuse
-from koordpy.devices.dra.filters.claim_requests import (
-    AttemptFault,
-    UndecidedNode,
-    alternatives_of,
-)
+from koordpy.devices.dra.filters.claim_requests import AttemptFault, UndecidedNode, alternatives_of
 from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_score
 from koordpy.devices.dra.filters.evictable_devices import lasting_usage
 from koordpy.devices.dra.filters.gate_limits import allocated_limit, extended_limit, find_gate_limit
@@ -260,22 +257,23 @@ class DynamicResources(DraftClaims, Rule):
         """Returns why a node cannot serve the claims; None if it can."""
         offer = self.offers.at(self._nodes[node])
         search = self.searching(node, wants.claims, usage=usage, closed=closed)
-        fits, text = False, ""
+        fits, text, error = False, "", ""
         try:
             fits = search.first() is not None
         except UndecidedNode as end:
             text = end.text
         except AttemptFault as fault:
-            return AttemptError(PLUGIN, Code.UNRESOLVABLE, (fault.text,))
-        if search.met_errors:
-            self._ledger.memo["errors"] = True
-            lazy = self.searching(node, wants.claims, usage=usage, closed=closed, lazy=True)
+            error = fault.text
+        if search.met_errors or fails_beyond(offer, wants.claims, self.offers):
             try:
-                lazy.first()
+                self.searching(node, wants.claims, usage=usage, closed=closed, lazy=True).first()
             except UndecidedNode:
                 pass
             except AttemptFault as fault:
-                return AttemptError(PLUGIN, Code.UNRESOLVABLE, (fault.text,))
+                error = fault.text
+        self._ledger.memo["errors"] = bool(self._ledger.memo.get("errors") or text or error)
+        if error:
+            return AttemptError(PLUGIN, Code.UNRESOLVABLE, (error,))
         if fits:
             return None
         if text:
@@ -283,13 +281,13 @@ class DynamicResources(DraftClaims, Rule):
         is_enough = partial(self._fits, wants, node, usage)
         if text := find_gate_limit(offer, self.offers, self.view.gates_off, is_enough):
             return refuse(text)
-        text = refusal_texts.INVALID_TEXT if offer.invalid else refusal_texts.CANNOT_TEXT
+        text = refusal_texts.INVALID_TEXT if offer.has_invalid else refusal_texts.CANNOT_TEXT
         if self.least_bandwidth and self._fits(wants, node, usage, pods=(), closed=closed):
             text = refusal_texts.slow_links(self.pod)
         if self._could_fit(wants, node):
             return refuse(text, Code.UNSCHEDULABLE)
         pods = () if self.zones_may_change(node) else None
-        if offer.updated or offer.invalid or self._fits(wants, node, DeviceUsage(self.offers), pods):
+        if offer.is_changing or self._fits(wants, node, DeviceUsage(self.offers), pods):
             return refuse(text)
         return LastingRefusal(PLUGIN, Code.UNRESOLVABLE, (text,))
 

@@ -11,8 +11,10 @@ counters or shares. The cost is exponential only if devices differ; `limit` boun
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
+from koordpy.devices.dra.filters.all_devices import all_devices
 from koordpy.devices.dra.filters.claim_requests import (
     MAX_RESULTS,
     Alternative,
@@ -53,7 +55,8 @@ class DeviceSearch:
         -> earlier claim of an equal pod (positions): the first device of the earlier claim must come first, because the
         order of equal pods does not matter. pairs: rule for devices that pods may get together; None for no rule."""
         self._twins, self._after, self._pairs = twins, after or {}, pairs
-        self._offer, self.devices = offer, offer.devices
+        self._offer, self.devices = offer, offer.listed if lazy else offer.devices
+        self._here = set(map(id, offer.devices)) if lazy and offer.listed is not offer.devices else None
         self._usage, self._matching = usage, matching
         self._closed, self._barred, self._left, self._lazy = closed, barred, limit, lazy
         self._claims = [
@@ -173,22 +176,12 @@ class DeviceSearch:
         """Returns the number of devices that an alternative takes."""
         if not alternative.all:
             return alternative.count
-        for pools, state in ((self._offer.updated, "being updated"), (self._offer.invalid, "invalid")):
-            if pools:
-                what = f"claim {claim.key}, request {alternative.name.rpartition('/')[2]}: asks for all devices"
-                raise UndecidedNode(f"{what}, but resource pool {pools[0].title} is currently {state}")
         return len(self._all_of(claim, alternative))
 
     def _all_of(self, claim: SearchedClaim, alternative: Alternative) -> list[int]:
         """Returns the devices that a request for all devices takes, including devices in use and tainted devices."""
-        found = []
-        for at, device in enumerate(self.devices):
-            answer = self._matching.selects(alternative, device)
-            if isinstance(answer, str):
-                self._fail(claim, answer)
-            elif answer and provided(can_hold, alternative, device, self._named(claim)):
-                found.append(at)
-        return found
+        fail, named = partial(self._fail, claim), self._named(claim)
+        return all_devices(self._offer, alternative, claim.key, named, self._matching, fail=fail, listed=self._lazy)
 
     def _fail(self, claim: SearchedClaim, answer: str) -> None:
         """Raises the error of a selector, if it counts; adds the origin to an error of the claim's own selector."""
@@ -311,7 +304,7 @@ class DeviceSearch:
         if isinstance(answer, str):
             self._fail(claim, answer)
             return False
-        return bool(answer)
+        return bool(answer) and (self._here is None or id(self.devices[at]) in self._here)
 
     def _is_taken(self, alternative: Alternative, at: int) -> bool:
         """Returns whether a device is taken whole, outside the search or in it; for admin access, if it is barred."""

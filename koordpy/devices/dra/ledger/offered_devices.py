@@ -45,6 +45,9 @@ class ReachingNode(Protocol):
         """Labels of the node."""
 
 
+UPDATED, INVALID = "being updated", "invalid"
+
+
 class OfferedDevice:
     """A device of a pool, with the nodes that reach it. Immutable."""
 
@@ -151,7 +154,6 @@ class DevicePool:
         """Names of devices that are listed more than once. This is a fault only if one node reaches two of them."""
         self.fault = self._counter_fault([one.name for one in sets])
         """Why the pool is invalid on every node; empty if it is valid."""
-        self._binds = any(device.facts.binding_conditions for device in self.devices)
 
     def _counter_fault(self, sets: Sequence[str]) -> str:
         """Returns the first fault of counter sets and of the devices that draw on them; empty for none."""
@@ -172,13 +174,19 @@ class DevicePool:
         """`DRIVER/POOL`, for messages."""
         return f"{self.driver}/{self.name}"
 
-    def has_conditions(self, node: ReachingNode) -> bool:
-        """Returns whether a device with binding conditions is in a slice from which a node reaches devices.
+    def at(self, node: ReachingNode) -> "NodePool":
+        """Returns what a node reaches.
 
-        As for kube-scheduler, the node need not reach this device.
+        As for kube-scheduler, a slice with devices of several nodes counts as a whole: for names that occur twice, and
+        for binding conditions.
         """
-        reached = (one for one in self._listed if any(device.reaches(node) for device in one)) if self._binds else ()
-        return any(device.facts.binding_conditions for listed in reached for device in listed)
+        if not self.is_complete:
+            return NodePool(self, UPDATED, (), ())
+        listed = [device for part in self._listed if any(one.reaches(node) for one in part) for device in part]
+        if self.fault or (self.repeated and len({one.id for one in listed}) < len(listed)):
+            return NodePool(self, INVALID, (), ())
+        devices = [device for device in listed if device.reaches(node)]
+        return NodePool(self, "", listed, listed if len(devices) == len(listed) else devices)
 
     def warning(self) -> tuple[str, str] | None:
         """Returns (object, text) if something prevents the pool from offering devices; else None."""
@@ -189,23 +197,47 @@ class DevicePool:
         return (about, f"pool {self.title} is invalid: {fault}") if fault else None
 
     def _clashes(self) -> Iterator[str]:
-        """Yields names that occur for two devices which one node may reach."""
+        """Yields names that occur twice in slices which one node may reach."""
         for name in self.repeated:
-            at = [device for device in self.devices if device.id.device == name]
-            nodes = [device.node for device in at]
-            if "" in nodes or len(set(nodes)) < len(nodes):
+            parts = [part for part in self._listed if any(device.id.device == name for device in part)]
+            reaches = [{device.node for device in part} for part in parts]
+            pairs = ((a, b) for i, a in enumerate(reaches) for b in reaches[:i])
+            if len(parts) == 1 or any("" in a | b or a & b for a, b in pairs):
                 yield name
 
 
-class NodeDevices(NamedTuple):
-    """The devices that a node reaches."""
+class NodePool(NamedTuple):
+    """A pool of which a node reaches a slice."""
 
-    devices: tuple[OfferedDevice, ...]
-    """Devices of complete and valid pools, in kube-scheduler's order."""
-    updated: tuple[DevicePool, ...]
-    """Incomplete pools, which still lack slices, that the node reaches."""
-    invalid: tuple[DevicePool, ...]
-    """Invalid pools that reach the node."""
+    pool: DevicePool
+    state: str
+    """`being updated` for a pool that lacks slices, `invalid`; empty for a pool that offers devices."""
+    listed: Sequence[OfferedDevice]
+    """Devices of the slices that the node reaches, also those of other nodes in them."""
+    devices: Sequence[OfferedDevice]
+    """Devices that the node reaches; the same sequence as `listed` if these are all."""
+
+
+class NodeDevices:
+    """The devices that a node reaches, in kube-scheduler's order."""
+
+    def __init__(self, pools: Sequence[NodePool]) -> None:
+        self.pools = pools
+        self.devices = tuple(device for one in pools for device in one.devices)
+        self.listed = self.devices
+        """Devices for which kube-scheduler evaluates selectors, before it looks at the nodes of each device."""
+        if any(one.listed is not one.devices for one in pools):
+            self.listed = tuple(device for one in pools for device in one.listed)
+
+    @property
+    def is_changing(self) -> bool:
+        """True if the node reaches an incomplete or invalid pool."""
+        return any(one.state for one in self.pools)
+
+    @property
+    def has_invalid(self) -> bool:
+        """True if the node reaches an invalid pool."""
+        return any(one.state == INVALID for one in self.pools)
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,20 +319,11 @@ class DeviceOffers:
     def _offer(self, node: ReachingNode) -> NodeDevices:
         reach = self._reach
         pools = [*reach.local.get(node.name, ()), *(pool for pool in reach.wide if _is_near(pool, node))]
-        usable: list[tuple[bool, str, str, list[OfferedDevice]]] = []
-        updated, invalid = [], []
-        for pool in pools:
-            if not pool.is_complete:
-                updated.append(pool)
-                continue
-            devices = [device for device in pool.devices if device.reaches(node)]
-            names = [device.id.device for device in devices] if pool.repeated else []
-            if pool.fault or len(set(names)) < len(names):
-                invalid.append(pool)
-                continue
-            usable.append((pool.has_conditions(node), pool.driver, pool.name, devices))
-        usable.sort(key=lambda one: one[:3])
-        return NodeDevices(tuple(d for *_, devices in usable for d in devices), tuple(updated), tuple(invalid))
+        found = [pool.at(node) for pool in pools]
+        found.sort(
+            key=lambda one: (any(d.facts.binding_conditions for d in one.listed), one.pool.driver, one.pool.name)
+        )
+        return NodeDevices(found)
 
     @property
     def warnings(self) -> tuple[tuple[str, str], ...]:
