@@ -14,6 +14,8 @@ from koordpy.api import keys
 from koordpy.api.claim_objects import ClaimConsumer, DeviceAttribute, DeviceClaim, SliceDevice
 from koordpy.api.custom_objects import Device, DeviceEntry, DeviceMatrices, DeviceMatrix, DeviceSpec, DeviceTopology
 from koordpy.api.objects import ObjectMeta
+from koordpy.devices.dra.filters import set_choice
+from koordpy.devices.links.device_partitioning import Partitioner
 from koordpy.pods.family_books import KnownLinks
 from tests.planning.node_rules import node, planned, reasons
 from tests.planning.test_device_choice import best, names
@@ -108,6 +110,32 @@ def test_the_joint_choice_equals_an_enumeration(seed: int) -> None:
     found = best([device(i) for i in range(size)], *claims, taken=taken, known=known_links(matrix, numa))
     wanted = [f"d{i}" for own in Enumeration(matrix, numa, free).best(counts) for i in own]
     assert names(found) == wanted
+
+
+def test_few_fast_links_may_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some pods cannot each get a best set, because the best sets have devices in common."""
+    divided: set[bool] = set()
+
+    class Watched(Partitioner):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            if len(given) > 4:
+                divided.add(bool(len(self.us)))
+
+    monkeypatch.setattr(set_choice, "Partitioner", Watched)
+    for seed in range(40):
+        dice = random.Random(seed)
+        size = dice.choice([5, 6, 7])
+        matrix = [[0 if i == j else 10 for j in range(size)] for i in range(size)]
+        for i, j in dice.sample(list(combinations(range(size), 2)), dice.choice([2, 3])):
+            matrix[i][j] = matrix[j][i] = dice.choice([25, 50])
+        counts = dice.choice([[2, 2], [2, 1, 2], [2, 3], [1, 2, 2]])
+        claims = [DeviceClaim(requests=[request("a", count)]) for count in counts]
+        numa = [dice.choice([0, 1]) for _ in range(size)]
+        found = best([device(i) for i in range(size)], *claims, known=known_links(matrix, numa))
+        wanted = [f"d{i}" for own in Enumeration(matrix, numa, range(size)).best(counts) for i in own]
+        assert names(found) == wanted, seed
+    assert divided == {True, False}
 
 
 def device_object(name: str, matrix: Sequence[Sequence[float]], *, by_bus: bool = False) -> Device:

@@ -10,6 +10,7 @@ division is a sum over its parts, so the minimum of a subset follows from the mi
 all subsets at once.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.devices.links.device_masks import Masks, parts, reversed_bits
+from koordpy.plan.limits import MASKS_AT_ONCE
 
 Numbers = NDArray[np.int64]
 """[sets] whole numbers."""
@@ -52,9 +54,17 @@ class Partitioner:
     Applying costs narrows the ways and the sets.
     """
 
-    def __init__(self, count: int, us: Masks, sizes: Sequence[int], numbers: Sequence[int]) -> None:
+    def __init__(
+        self,
+        count: int,
+        us: Masks,
+        sizes: Sequence[int],
+        numbers: Sequence[int],
+        allowed: Sequence[Masks] | None = None,
+    ) -> None:
         """count: devices of the machine. us: masks of the sets, ascending. sizes: devices of a part of each kind.
-        numbers: number of parts of each kind."""
+        numbers: number of parts of each kind. allowed: for each kind the only parts to use, if these are few; None for
+        all parts of its size."""
         self._count, self._sizes, self._top = count, tuple(sizes), tuple(numbers)
         self._masks: dict[State, Masks] = {self._top: us}
         """State -> masks of the subsets that remain to be divided, ascending."""
@@ -65,7 +75,9 @@ class Partitioner:
         """State -> [all masks] least charge of dividing the subset."""
         self._parts: list[Masks] = []
         """Kind -> masks of its parts in the remaining ways."""
-        self._expand_states()
+        self._expand_states(allowed)
+        if allowed is not None:
+            self._drop_dead_ends()
 
     @property
     def us(self) -> Masks:
@@ -76,6 +88,11 @@ class Partitioner:
     def number(self) -> int:
         """Number of parts of every division."""
         return sum(self._top)
+
+    @property
+    def is_single(self) -> bool:
+        """True if one division is left."""
+        return all(len(own) == number for own, number in zip(self._parts, self._top, strict=True))
 
     def parts(self, kind: int) -> Masks:
         """Returns the parts of a kind in the remaining ways."""
@@ -97,6 +114,8 @@ class Partitioner:
 
     def charge_best(self, charges: Sequence[Charge]) -> None:
         """Keeps the ways with the lowest charges, and only the sets with the lowest totals of all sets."""
+        if self.is_single and all(one.rows is not None for ways in self._ways.values() for one in ways):
+            return
         for _, digits in self._digit_passes(charges):
             keep = self._lowest_charges(digits.costs)
             values = self._values[self._top][self.us]
@@ -133,7 +152,7 @@ class Partitioner:
             best = int(own[turned[own].argmax()]) if first is None else first(kind, own)
             out.append(best)
             taken |= best
-            if i + 1 < len(order):
+            if i + 1 < len(order) and not self.is_single:
                 self._keep_part(kind, best)
         return out
 
@@ -162,6 +181,10 @@ class Partitioner:
                 if one.kind == kind:
                     stays |= one.own == own
                 one.rows, one.own = one.rows[stays], one.own[stays]
+        self._drop_dead_ends(own)
+
+    def _drop_dead_ends(self, own: int = 0) -> None:
+        """Keeps the ways after which the rest can be divided, and the sets that can be divided and contain `own`."""
         free = [np.zeros(1 << self._count, dtype=np.int64)] * len(self._sizes)
         self._narrow(self._lowest_charges(free) & ((self.us & own) == own), free)
 
@@ -193,9 +216,9 @@ class Partitioner:
         for own in parts(self._count, masks, self._sizes[one.kind]):
             yield None, own, own ^ masks
 
-    def _expand_states(self) -> None:
+    def _expand_states(self, allowed: Sequence[Masks] | None) -> None:
         """Finds the states, their sets and the ways to continue from each, starting from the whole sets."""
-        reached = {self._top: np.zeros(0, dtype=bool)}
+        reached = self._no_sets()
         owned = [np.zeros(1 << self._count, dtype=bool) for _ in self._sizes]
         for state in self._states:
             if state != self._top:
@@ -205,13 +228,19 @@ class Partitioner:
                 if not number or not len(self._masks[state]):
                     continue
                 rest = (*state[:kind], number - 1, *state[kind + 1 :])
-                flags = reached.setdefault(rest, np.zeros(1 << self._count, dtype=bool))
+                flags = reached[rest]
                 one = _Ways(kind, rest)
+                if allowed is not None:
+                    one.rows, one.own = _ways_among(self._masks[state], allowed[kind])
                 for _, own, left in self._options(state, one):
                     flags[left] = True
                     owned[kind][own] = True
                 ways.append(one)
         self._parts = [np.flatnonzero(flags) for flags in owned]
+
+    def _no_sets(self) -> defaultdict[State, NDArray[np.bool_]]:
+        """Returns state -> [all masks] False, to mark the sets that remain in each state."""
+        return defaultdict(lambda: np.zeros(1 << self._count, dtype=bool))
 
     def _lowest_charges(self, costs: Sequence[Numbers]) -> NDArray[np.bool_]:
         """Computes the least cost of every subset, from small to large; returns [sets] True if a set can be divided at
@@ -231,24 +260,24 @@ class Partitioner:
                     if rows is None:
                         np.minimum(least, total.min(axis=0), out=least)
                     elif len(rows):
-                        starts = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
+                        starts = np.concatenate([[0], (rows[1:] != rows[:-1]).nonzero()[0] + 1])
                         at = rows[starts]
                         least[at] = np.minimum(least[at], np.minimum.reduceat(total, starts))
-            values = np.full(1 << self._count, FORBIDDEN, dtype=np.int64)
+            values = np.empty(1 << self._count, dtype=np.int64)  # only the masks of the state are read
             values[masks] = least
             self._values[state] = values
         return np.asarray(self._values[self._top][self.us] < FORBIDDEN)
 
     def _narrow(self, keep: NDArray[np.bool_], costs: Sequence[Numbers] | None) -> None:
         """Keeps some of the sets, and the ways of their least cost; all ways if `costs` is None."""
-        reached = {self._top: keep}
+        reached = self._no_sets()
         owned = [np.zeros(1 << self._count, dtype=bool) for _ in self._sizes]
         for state in self._states:
             masks = self._masks[state]
-            stays = reached[state] if state == self._top else reached[state][masks]
+            stays = keep if state == self._top else reached[state][masks]
             number = np.cumsum(stays) - 1
             for one in self._ways[state]:
-                flags = reached.setdefault(one.rest, np.zeros(1 << self._count, dtype=bool))
+                flags = reached[one.rest]
                 rows_left, own_left = [], []
                 for rows, own, left in self._options(state, one):
                     good = np.broadcast_to(stays, own.shape) if rows is None else stays[rows]
@@ -275,6 +304,21 @@ def _states(top: State) -> list[State]:
         below = [(*s[:k], n - 1, *s[k + 1 :]) for s in row for k, n in enumerate(s) if n]
         row = list(dict.fromkeys(below))
     return out
+
+
+def _ways_among(masks: Masks, own: Masks) -> tuple[Numbers, Masks]:
+    """Returns the ways to take one of the parts `own` with the lowest device out of each set: (positions of the sets,
+    ascending, parts)."""
+    lowest, lowest_of_parts = masks & -masks, own & -own
+    rows, taken = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    step = max(1, MASKS_AT_ONCE // max(1, len(own)))
+    for at in range(0, len(masks), step):
+        which = (masks[at : at + step, None] & own) == own
+        which &= lowest[at : at + step, None] == lowest_of_parts
+        row, part = np.nonzero(which)
+        rows.append(row + at)
+        taken.append(own[part])
+    return np.concatenate(rows), np.concatenate(taken)
 
 
 def _sorted_rows(rows: list[Numbers], own: list[Masks]) -> tuple[Numbers, Masks]:

@@ -37,6 +37,20 @@ class StatedLinks:
         """Tables over all sets of the driver's devices."""
         return tables(self.pattern)
 
+    def in_table(self, mask: int) -> int:
+        """Returns the driver's devices of a mask of the board, as a mask of `tables`."""
+        return sum(1 << k for k, i in enumerate(self.positions) if mask >> i & 1)
+
+
+@lru_cache(maxsize=64)
+def table_masks(positions: tuple[int, ...], at: tuple[int, ...]) -> Masks:
+    """Returns [all masks of `at`] each set as a mask of the tables over `positions`. Must not be changed."""
+    out: Masks = np.zeros(1, dtype=np.int64)
+    for i in at:
+        bit = 1 << positions.index(i) if i in positions else 0
+        out = np.concatenate([out, out | bit])
+    return out
+
 
 @dataclass(frozen=True)
 class LinkBoard:
@@ -126,7 +140,10 @@ class PairArrays:
         return out
 
     def slow_with(self, others: int, *, far: bool) -> NDArray[np.int64]:
-        """Returns [all masks] `slow` of each set together with other devices (mask of the board)."""
+        """Returns [all masks] `slow` of each set together with other devices (mask of the board). Must not be
+        changed."""
+        if not others:
+            return self.slow(far=far)
         inner = [self._board.value(i, j) for i, j in combinations(bits_of(others), 2) if self._is_pair(i, j, far=far)]
         out = np.full(1, min(inner, default=NO_LIMIT), dtype=np.int64)
         for i in self._at:
@@ -135,7 +152,10 @@ class PairArrays:
         return np.minimum(out, self.slow(far=far))
 
     def total_with(self, others: int, *, far: bool) -> NDArray[np.int64]:
-        """Returns [all masks] `total` of each set together with other devices (mask of the board)."""
+        """Returns [all masks] `total` of each set together with other devices (mask of the board). Must not be
+        changed."""
+        if not others:
+            return self.total(far=far)
         inner = [self._board.value(i, j) for i, j in combinations(bits_of(others), 2) if self._is_pair(i, j, far=far)]
         out = np.full(1, sum(inner), dtype=np.int64)
         for i in self._at:

@@ -77,5 +77,25 @@ def test_forbidden_parts_are_in_no_way(deal: dict[str, Any], bad: set[int]) -> N
         if any(not bad.intersection(way) for way in _ways(u, [deal["sizes"][k] for k in deal["order"]]))
     ]
     assert shares.us.tolist() == able
+    every = [masks_of_size(GPUS, size) for size in deal["sizes"]]
+    allowed = [masks[[mask not in bad for mask in masks.tolist()]] for masks in every]
+    few = Partitioner(GPUS, np.array(deal["us"], dtype=np.int64), deal["sizes"], deal["numbers"], allowed)
+    assert few.us.tolist() == able
+    for kind in range(len(allowed)):
+        assert few.parts(kind).tolist() == shares.parts(kind).tolist()
     if able:
-        assert not bad.intersection(shares.deal(deal["order"]))
+        dealt = shares.deal(deal["order"])
+        assert not bad.intersection(dealt)
+        assert few.deal(deal["order"]) == dealt
+
+
+@given(deals())
+@settings(max_examples=40, deadline=None)
+def test_a_single_division_is_known_as_such(deal: dict[str, Any]) -> None:
+    sizes, us = deal["sizes"], np.array(deal["us"], dtype=np.int64)
+    shares = Partitioner(GPUS, us, sizes, deal["numbers"])
+    ways = {tuple(sorted(way)) for u in deal["us"] for way in _ways(u, [sizes[k] for k in deal["order"]])}
+    assert shares.is_single == (len(ways) == 1)
+    dealt = shares.deal(deal["order"])
+    single = [np.array([one for one in dealt if one.bit_count() == size], dtype=np.int64) for size in sizes]
+    assert Partitioner(GPUS, us, sizes, deal["numbers"], single).is_single

@@ -54,10 +54,6 @@ class _DriverTables(NamedTuple):
         """Tables over all sets of these devices."""
         return self.links.tables
 
-    def local(self, mask: int) -> int:
-        """Returns the part of a mask with devices of the driver, as a mask of the tables."""
-        return sum(1 << i for i, at in enumerate(self.positions) if mask >> at & 1)
-
     def ring(self, local: int) -> int:
         """Returns the class of the slowest hop of the best ring through a set of `local`.
 
@@ -186,7 +182,7 @@ class LinkOrder:
         if found is None:
             found = self._rings[mask] = []
             for one in self._tables:
-                local = one.local(mask)
+                local = one.links.in_table(mask)
                 if local:
                     rank = one.ring(local)
                     found.append(one.links.floors[rank] if rank < len(one.links.floors) else NO_LIMIT)
@@ -200,7 +196,7 @@ class LinkOrder:
             values: list[int] = []
             done = 0
             for one in self._tables:
-                local = one.local(rest)
+                local = one.links.in_table(rest)
                 done |= sum(1 << at for at in one.positions)
                 values += [
                     int(one.tables.packed(size)[local]) if len(one.positions) >= size else 0 for size in LEFT_SIZES

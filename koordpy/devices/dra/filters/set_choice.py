@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from koordpy.devices.links.device_masks import Masks, bits_of, masks_of_size, reversed_bits
 from koordpy.devices.links.device_partitioning import Charge, Numbers, Partitioner
-from koordpy.devices.links.link_board import LEFT_SIZES, NO_LIMIT, LinkBoard, StatedLinks, pair_arrays
+from koordpy.devices.links.link_board import LEFT_SIZES, NO_LIMIT, LinkBoard, StatedLinks, pair_arrays, table_masks
 from koordpy.plan.limits import EXACT_GPUS, JUDGEMENTS_KEPT, SET_KINDS, SET_REQUESTS
 
 
@@ -93,6 +93,8 @@ class _SetChoice:
         for part in problem.parts:
             self._others |= part.fixed
         self._shares: Partitioner | None = None
+        self._is_ideal = False
+        """True if each part is linked as well as any set of its size, so that slowest pairs need no comparison."""
         self._us: Masks = np.zeros(0, dtype=np.int64)
 
     def best(self) -> tuple[tuple[tuple[int, ...], ...], ...] | None:
@@ -147,11 +149,33 @@ class _SetChoice:
             self._us = self._us[self._able(self._kinds[0], self._us)]
             return bool(len(self._us))
         sizes = [part.size for part in self._kinds]
+        if self._is_plain and self._divide_ideally(sizes):
+            return True
         self._shares = Partitioner(len(self._at), self._us, sizes, self._numbers)
         if not self._is_plain:
             self._shares.forbid(lambda kind, own: self._able(self._kinds[kind], own))
             self._us = self._shares.us
         return bool(len(self._us))
+
+    def _divide_ideally(self, sizes: Sequence[int]) -> bool:
+        """Keeps the candidates of which each part has the fastest slowest pair of all sets of its size; returns False,
+        and changes nothing, if there are none.
+
+        These divisions are the best ones by slowest pairs, and there are few: no other division has as good a list,
+        because each value is at most the one of the ideal part.
+        """
+        ideal: list[Masks] = []
+        for part, size in zip(self._kinds, sizes, strict=True):
+            masks = masks_of_size(len(self._at), size)
+            slow = self._pairs.slow_with(part.fixed, far=False)[masks]
+            ideal.append(masks[slow == slow.max()])
+            if size > 1 and len(ideal[-1]) * 4 > len(masks):
+                return False
+        shares = Partitioner(len(self._at), self._us, sizes, self._numbers, ideal)
+        if not len(shares.us):
+            return False
+        self._shares, self._us, self._is_ideal = shares, shares.us, True
+        return True
 
     def _able(self, part: SetPart, masks: Masks) -> NDArray[np.bool_]:
         """Returns [sets] True for a set that meets the requests of a part, by Hall's condition."""
@@ -201,8 +225,10 @@ class _SetChoice:
             self._keep_rows([one[self._us] for one in arrays[0]])
             return
         own = [self._shares.parts(kind) for kind in range(len(arrays))]
-        values = [np.unique(one[masks]) for some, masks in zip(arrays, own, strict=True) for one in some]
-        classes = np.unique(np.concatenate(values)).tolist() if values else []
+        values = [one[masks] for some, masks in zip(arrays, own, strict=True) for one in some]
+        # not np.unique: its first call imports numpy.ma (30 ms)
+        found = np.sort(np.concatenate(values)) if values else np.zeros(0, dtype=np.int64)
+        classes = found[np.flatnonzero(np.diff(found, prepend=-2))].tolist()
         pods = [part.pods for part in self._kinds]
 
         def charge(value: int) -> Charge:
@@ -223,6 +249,8 @@ class _SetChoice:
         kinds = (False, True) if self._has_far else (False,)
         for far in kinds:
             self._keep_slowest(far=far)
+            if not far and self._is_ideal:
+                continue
             self._keep_lists([[self._pairs.slow_with(part.fixed, far=far)] for part in self._kinds])
         self._apply_rings()
         for values in self._packings():
@@ -244,30 +272,18 @@ class _SetChoice:
         """True if pairs of different drivers may occur."""
         return len({self._board.drivers[i] for i in bits_of(self._problem.suitable | self._others)}) > 1
 
-    def _in_table(self, one: StatedLinks, mask: int) -> int:
-        """Returns a mask of the board as a mask of a driver's tables."""
-        return sum(1 << k for k, i in enumerate(one.positions) if mask >> i & 1)
-
-    def _table_masks(self, one: StatedLinks) -> Masks:
-        """Returns [all masks] each set as a mask of a driver's tables."""
-        out: Masks = np.zeros(1, dtype=np.int64)
-        for i in self._at:
-            bit = 1 << one.positions.index(i) if i in one.positions else 0
-            out = np.concatenate([out, out | bit])
-        return out
-
     def _apply_rings(self) -> None:
         """Applies rule 3, where the node's Device states links."""
         if not self._board.stated or (len(self._us) == 1 and self._shares is None):
             return
         arrays: list[list[Numbers]] = [[] for _ in self._kinds]
-        inside = [(one, self._table_masks(one)) for one in self._board.stated]
+        inside = [(one, table_masks(one.positions, self._at)) for one in self._board.stated]
         for kind, part in enumerate(self._kinds):
             for one, masks in inside:
                 own = self._us if self._shares is None else self._shares.parts(kind)
-                here = masks[own] | self._in_table(one, part.fixed)
+                here = masks[own] | one.in_table(part.fixed)
                 if len(here) and int(here[0]):
-                    found = np.full(1 << len(self._at), NO_LIMIT, dtype=np.int64)
+                    found = np.empty(1 << len(self._at), dtype=np.int64)  # only the sets in `own` are read
                     found[own] = self._ring_values(one, here, only_best=self._shares is None and len(inside) == 1)
                     arrays[kind].append(found)
         self._keep_lists(arrays)
@@ -275,7 +291,7 @@ class _SetChoice:
             return
         rows = []
         for one, masks in inside:
-            here = masks[self._us] | self._in_table(one, self._others)
+            here = masks[self._us] | one.in_table(self._others)
             if int(here[0]):
                 rows.append(self._ring_values(one, here, only_best=len(inside) == 1))
         self._keep_rows(rows)
@@ -291,7 +307,7 @@ class _SetChoice:
         every = (1 << len(self._at)) - 1
         done = 0
         for one in self._board.stated:
-            masks = self._table_masks(one)
+            masks = table_masks(one.positions, self._at)
             done |= sum(1 << i for i in one.positions)
             for size in LEFT_SIZES:
                 if len(one.positions) >= size:
