@@ -259,8 +259,8 @@ class RegionCells(StagedModel):
         """Returns node type -> all fillings of any size; None without device costs, or if a node type has too many
         fillings.
 
-        With device costs, all fillings are needed because a smaller filling may cost less. With `most_nodes`, a filling
-        is left out if the other nodes with pods could not take all remaining pods.
+        With device costs, all fillings are needed because a smaller filling may cost less. A filling is left out if the
+        other nodes with pods could not take all remaining pods: at most `most_nodes`, or all nodes if it is None.
         """
         capacity, table = self.capacity, self.problem.device_costs
         if table is None:
@@ -273,7 +273,9 @@ class RegionCells(StagedModel):
             out[type_of] = found
         asked = np.concatenate((capacity.request, np.ones((len(capacity.counts), 1), dtype=np.int64)), axis=1)
         used = {pods: np.array(pods, dtype=np.int64) @ asked for ways in out.values() for pods in ways}
-        if most_nodes is not None and used:
+        with_room = int(np.count_nonzero(capacity.most[list(self.nodes)]))
+        most_nodes = with_room if most_nodes is None else min(most_nodes, with_room)
+        if used:
             least = capacity.counts @ asked - (most_nodes - 1) * np.max(list(used.values()), axis=0)
             out = {t: [pods for pods in ways if bool((used[pods] >= least).all())] for t, ways in out.items()}
         return out
