@@ -16,6 +16,7 @@ PARTS = (
     "zones",
     "ascend",
     "victims",
+    "reasons",
     "shares",
     "binds",
     "view",

@@ -66,13 +66,33 @@ class Reasons:
     """The round state without withheld capacity; None until it is needed."""
     _held_back: dict[Hashable, bool] = field(default_factory=dict)
     """Equivalence class -> True if its units fit once no capacity is withheld."""
+    _known: dict[Hashable, PendingReason] = field(default_factory=dict)
+    """Equivalence class -> the reason of its units, if their outcomes are copies of one outcome."""
 
-    def of(self, outcome: DecidedUnit, after: Unit, refusal: QuotaRefusal | None) -> PendingReason:
+    def of(
+        self,
+        outcome: DecidedUnit,
+        after: Unit,
+        refusal: QuotaRefusal | None,
+        kind: Hashable | None = None,
+        *,
+        never: bool = False,
+    ) -> PendingReason:
         """Returns the reason of a unit's members that stay pending.
 
         after: the unit with the pods of its plan bound. refusal: the quota that refuses the pending members now; None
-        if none does.
+        if none does. kind: equivalence class of the unit, if all units of the class have this outcome; None otherwise.
+        never: True if it is proven that the unit never fits.
         """
+        if kind is None or self.asking is not None:  # a request for nodes is of one unit
+            return self._decide(outcome, after, refusal, never=never)
+        known = self._known.get(kind)
+        if known is None:
+            known = self._known[kind] = self._decide(outcome, after, refusal, never=never)
+        return known
+
+    def _decide(self, outcome: DecidedUnit, after: Unit, refusal: QuotaRefusal | None, *, never: bool) -> PendingReason:
+        """Returns the reason of a unit; arguments as in `of`."""
         match outcome:
             case WaitingUnit(diagnosis=Gate(reason=reason)):
                 return PendingReason(reason)
@@ -89,7 +109,7 @@ class Reasons:
         if isinstance(outcome, WaitingUnit):
             if outcome.lacks_capacity and self._is_held_back(after):
                 return PendingReason(Reason.HELD_BACK)
-            if outcome.attempt.proof is Proof.UNKNOWN and outcome.lacks_capacity:
+            if outcome.attempt.proof is Proof.UNKNOWN and outcome.lacks_capacity and not never:
                 return PendingReason(Reason.UNDETERMINED)
         if cause := self._find_cause(after):
             return PendingReason(Reason.NODES_CANNOT_HELP, cause)
@@ -152,7 +172,10 @@ class Reasons:
         If the unit cannot start without the members that have a cause: the cause of the lowest rank among them. Else,
         for a gang, the cause of the gang as a whole.
         """
-        known = {pod.shape: self._cause_of(pod, unit) for pod in reversed(unit.pending)}
+        if unit.plain is not None:
+            return self._cause_of(unit.plain, unit)
+        first = {pod.shape: pod for pod in reversed(unit.pending)}
+        known = {shape: self._cause_of(pod, unit) for shape, pod in first.items()}
         if any(known.values()) and missing_member(unit, lambda pod: not known[pod.shape]) is not None:
             return next(cause for pod in unit.pending if (cause := known[pod.shape]))
         return find_unit_cause(unit, self.round_state) if unit.is_gang else ""

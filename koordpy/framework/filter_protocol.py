@@ -6,7 +6,7 @@ node could help; `UnschedulableAndUnresolvable` means that it could not.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -69,6 +69,13 @@ class Verdict:
         moved = np.where(later.which > 0, later.which + shift, 0)
         which = np.where(self.which > 0, self.which, moved).astype(np.int32)
         return Verdict(which, self.refusals + later.refusals)
+
+
+def wrong_ask(plugin: str, text: str) -> Refusal:
+    """Returns the refusal of a pod with a request that cannot be read (NotReadyForScheduling), or that koordpy does not
+    implement (`unsupported: ...`)."""
+    refusal = Refusal(plugin, Code.UNRESOLVABLE, (text,))
+    return refusal if refusal.is_unsupported else replace(refusal, not_ready=True)
 
 
 def all_fit(nodes: int) -> Verdict:

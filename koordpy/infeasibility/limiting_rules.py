@@ -178,7 +178,10 @@ def missing_member(unit: Unit, able: Callable[[PodInfo], bool]) -> PodInfo | Non
     able: returns True if a pod can be placed. Every plan must place such a pod if no pending pod is able, or if a gang
     has fewer able pods than it needs.
     """
-    known = {pod.shape: able(pod) for pod in reversed(unit.pending)}
+    if unit.plain is not None:
+        return None if able(unit.plain) else unit.plain
+    first = {pod.shape: pod for pod in reversed(unit.pending)}
+    known = {shape: able(pod) for shape, pod in first.items()}
     unable = [pod for pod in unit.pending if not known[pod.shape]]
     if len(unable) == len(unit.pending):
         return unable[0]

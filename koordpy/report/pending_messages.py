@@ -8,6 +8,7 @@ computing them is expensive. Source: gang-network.md 6, kube-parity.md 1.
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from koordpy.api.counted_nouns import count_noun
 from koordpy.attempts.reason_rules import PendingReason, Reasons
@@ -48,6 +49,8 @@ class SentenceCache:
     """Equivalence class of a unit -> result of `gang_need`."""
     preemptions: dict[tuple[bytes, bool, str, str], str] = field(default_factory=dict)
     """(pod key of `RoundState.key`, with_promise, preemptionPolicy, bar) -> result of `preemption`."""
+    entries: dict[Hashable, tuple[PendingReason, str, tuple[str, ...]]] = field(default_factory=dict)
+    """Key of the pod's outcome -> (reason, message, plugins) of plain pods."""
 
     def sentence(
         self, pod: PodInfo, key: bytes, round_state: RoundState, *, alone: bool, with_promise: bool
@@ -79,16 +82,15 @@ class SentenceCache:
             known = self.preemptions[alike] = preemption_sentence(pod, round_state, bar=bar)
         return known
 
-    def gang_need(self, unit: Unit, round_state: RoundState, *, with_promise: bool) -> GangNeed:
+    def gang_need(self, unit: Unit, kind: Hashable | None, round_state: RoundState) -> GangNeed:
         """Returns the sentence on what a gang needs and what is available (`denial.gang_need`).
 
-        with_promise: True if capacity for a promised start is withheld; then the result is not cached.
+        kind: equivalence class of the unit; None if the result must not be cached.
         """
-        shape = None if with_promise else equivalence_class(unit, round_state)
-        known = self.needs.get(shape) if shape is not None else None
+        known = self.needs.get(kind) if kind is not None else None
         found = known or gang_need(unit, round_state)
-        if shape is not None:
-            self.needs[shape] = found
+        if kind is not None:
+            self.needs[kind] = found
         return found
 
 
@@ -134,17 +136,21 @@ def pending_pods(
             text = f"internal error: {SELF_CHECK}: {fault}"
             said = reasons.of(one, after, None)
             return [pending_entry(pod, said, text, ()) for pod in waiting]
+    alone = not one.unit.is_gang
+    kind = equivalence_class(after, round_state)
+    shared = (kind, one.diagnosis, one.reasons, never) if alone and _is_copied(one) else None
+    if shared is not None and (entry := words.entries.get(shared)) is not None:
+        return [pending_entry(pod, *entry) for pod in waiting]
     # a quota refusal: on the current draft, or else in the unit's attempt. `lack`: diagnosis of a unit without
     # capacity; `alone`: True for a plain pod; `met`: gang -> sentence if its minimum is met
     wait = one if isinstance(one, WaitingUnit) else None
     lack = wait.diagnosis if wait is not None and isinstance(wait.diagnosis, NoCapacity) else NoCapacity()
     blocked = wait.reasons if wait is not None else ()
-    alone = not one.unit.is_gang
     met = {} if alone else met_sentence(after)
     first = wait.refusal if wait is not None else None
     asks_quotas = wait is None or first is not None
     refusal = (round_state.admission.core_refusal(after, round_state.draft.quotas) if asks_quotas else None) or first
-    said = reasons.of(one, after, refusal)
+    said = reasons.of(one, after, refusal, kind if _is_copied(one) else None, never=bool(never))
     if said.reason is Reason.HELD_BACK:
         never = ""  # only spare nodes would hold the unit, and a spare becomes free if it is no spare any more
     core = core_size(after)
@@ -162,7 +168,7 @@ def pending_pods(
             out.append(pending_entry(pod, said, text, (PLUGIN,)))
         return out
     # no capacity: the sentence of the gang, then for each pod the sentences on filters and on preemption
-    remarks = _remarks(one, after, waiting[0], round_state)
+    remarks = _remarks(one, after, waiting[0], round_state, undecided=not never)
     if said.reason is Reason.HELD_BACK and (spares := spares_of(round_state.snapshot)):
         remarks.append(count_noun(len(spares), "spare node"))
     awaited = wait.awaits if wait is not None and not alone else {}
@@ -172,7 +178,8 @@ def pending_pods(
     elif awaited:  # one sentence for all members; it does not change while the awaited pods terminate
         lacks = GangNeed(f"needed {core}, {blocked[0].removesuffix('.')}")
     else:
-        lacks = words.gang_need(after, round_state, with_promise=lack.beside_promise).with_additions(remarks)
+        need = words.gang_need(after, None if lack.beside_promise else kind, round_state)
+        lacks = need.with_additions(remarks)
     held_room = [text for text in (lack.hold, lack.promise) if text]
     bar = preemption_bar(one.unit, round_state)
     for pod in waiting:
@@ -200,7 +207,18 @@ def pending_pods(
             if not pod.nominated_node:
                 known_texts[alike] = known
         out.append(pending_entry(pod, surplus if awaited and not awaits else said, *known))
+        if shared is not None:
+            words.entries[shared] = said, *known
     return out
+
+
+def _is_copied(one: DecidedUnit) -> TypeGuard[WaitingUnit]:
+    """Returns True if the outcome is the same for all units of an equivalence class (`WaitingUnit.copy_for`)."""
+    match one:
+        case WaitingUnit(diagnosis=NoCapacity(beside_promise=False)):
+            nominated = any(pod.nominated_node for pod in one.unit.pending)
+            return one.attempt.proof is not Proof.UNKNOWN and not (one.awaits or nominated)
+    return False
 
 
 def _message(gang: GangSentence | None, texts: Iterable[str], last: str) -> str:
@@ -221,13 +239,18 @@ def _message(gang: GangSentence | None, texts: Iterable[str], last: str) -> str:
 
 
 def _remarks(
-    one: BoundUnit | PreemptingUnit | WaitingUnit, after: Unit, first: PodInfo, round_state: RoundState
+    one: BoundUnit | PreemptingUnit | WaitingUnit,
+    after: Unit,
+    first: PodInfo,
+    round_state: RoundState,
+    *,
+    undecided: bool,
 ) -> list[str]:
     """Returns remarks on a unit, which are additions to the sentence of a gang, or sentences for a plain pod.
 
     The remarks, as far as they apply: the solver did not decide; remarks of the unit's attempt; the pod of a rollout
     that uses the capacity; the unhealthy device that blocks it; the older pod that blocks the rollout. first: any
-    pending pod of the unit.
+    pending pod of the unit. undecided: False if it is proven in another way that the unit never fits.
     """
     attempt = one.attempt
     refused = next((run for run in attempt.runs if run.fault), None)
@@ -239,9 +262,10 @@ def _remarks(
         case _:
             remark = ""
     out = []
-    if attempt.proof is Proof.UNKNOWN and refused is not None:
+    undecided &= attempt.proof is Proof.UNKNOWN
+    if undecided and refused is not None:
         out.append(f"not decided, the solver refused ({refused.stage}): {refused.fault}")
-    elif attempt.proof is Proof.UNKNOWN and one.unit.is_gang:
+    elif undecided and one.unit.is_gang:
         out.append("not decided in time")
     if remark:
         out.append(remark)

@@ -11,10 +11,15 @@ import pytest
 import yaml
 
 import koordpy
+from koordpy.api.keys import GPU_MIN_BANDWIDTH, GPU_PARTITION_SPEC
 from koordpy.api.label_selectors import expression_matches
 from koordpy.api.objects import Requirement
 from koordpy.cli.main import main
+from koordpy.config.configuration import KoordpyConfiguration, Solver
+from koordpy.planner.planning_round import plan_round
 from koordpy.plugins.node_independent import contradicted_keys
+from tests.scenarios.cluster import World, group, node
+from tests.scenarios.cluster import pod as scenario_pod
 
 ROOT = Path(koordpy.__file__).parent
 
@@ -149,6 +154,13 @@ def pod(name: str, more: str = "", *, cpu: int = 1, labels: str = "", annotation
     )
 
 
+def noted(name: str, key: str, value: str, gpus: int = 0, more: str = "") -> str:
+    """A pod with an annotation. gpus: requested GPUs."""
+    listed = ", ".join(filter(None, ("cpu: 1", f"nvidia.com/gpu: {gpus}" if gpus else "", more)))
+    made = pod(name, annotations=f"{key}: '{value}'")
+    return made.replace("requests: {cpu: 1}", f"requests: {{{listed}}}, limits: {{{listed}}}")
+
+
 def node_affinity(*terms: str) -> str:
     listed = ", ".join(terms)
     return (
@@ -222,6 +234,22 @@ TABLE: list[tuple[str, list[str], str, str]] = [
         "NodesCannotHelp",
         "it must share the node of other pods",
     ),
+    *(
+        (f"{key} cannot be read", [noted("p", key, "x", gpus)], "NotReadyForScheduling", f"annotation {key} cannot be")
+        for key, gpus in ((GPU_PARTITION_SPEC, 1), (GPU_MIN_BANDWIDTH, 1))
+    ),
+    (
+        "GPUs by two names",
+        [noted("p", "a", "x", 1, "koordinator.sh/gpu: 100")],
+        "NotReadyForScheduling",
+        "more than one",
+    ),
+    (
+        "a part of a GPU, which is unsupported",
+        [noted("p", "gpu-fraction", "0.5")],
+        "NodesCannotHelp",
+        "unsupported: annotation gpu-fraction",
+    ),
     (
         "affinity within a zone",
         [FULL, pod("p", AFFINITY.replace("KEY", "zone"))],
@@ -278,6 +306,30 @@ def test_a_surplus_member_has_no_place_in_the_capacity_that_its_gang_awaits(
     }
     place = "0/2 nodes are available: waiting for terminating pods: capacity on n1 is reserved for it."
     assert all((place in one["message"]) == (name != "p") for name, one in found.items())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "used", "reason", "text"),
+    [
+        ((4, 6, 7, 4, 8), True, "Undetermined", "not decided in time"),
+        ((4, 6, 7, 4, 8), False, "NeverFits", "no placement on the empty cluster"),
+        ((4, 6, 5, 4, 8), False, "", ""),
+    ],
+)
+def test_a_gang_that_never_fits_is_decided_though_the_solver_is_not(
+    sizes: tuple[int, ...], used: bool, reason: str, text: str
+) -> None:
+    """Pods of these cpus on nodes of 10 cpu, and a solver without time. used: there is a fourth node, which is full."""
+    world = World().add(*(node(f"n{i}:10") for i in range(3 + used)), group("g", len(sizes)))
+    world.add([scenario_pod(f"g-{i}", gang="g", cpu=str(size)) for i, size in enumerate(sizes)])
+    if used:
+        world.add(scenario_pod("r", at="n3", cpu="10"))
+    config = KoordpyConfiguration(solver=Solver(deterministic_time=1e-6))
+    plan = plan_round(world.snapshot(), config)
+    assert {str(one.offline_reason) for one in plan.pending} == ({reason} if reason else set())
+    for one in plan.pending:
+        assert text in one.message
+        assert ("not decided" in one.message) == (reason == "Undetermined")
 
 
 def pending(

@@ -20,7 +20,7 @@ from koordpy.devices.gpu.choice.gpu_wants import GpuWant, PodWant, want_on
 from koordpy.devices.gpu.gpu_machine import GPUS, Machine
 from koordpy.devices.gpu.gpu_nodes import GpuNodes, GpuState, UnreadableWish, want_of, wants_in
 from koordpy.devices.gpu.gpu_variables import is_injected
-from koordpy.framework.filter_protocol import Code, Refusal, Verdict
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict, wrong_ask
 from koordpy.framework.pod_rule_filter import ANY_NUMBER, Rule
 from koordpy.pods.pod_info import PodInfo
 
@@ -49,7 +49,7 @@ def gpu_refusal(pod: PodInfo) -> Refusal | None:
     try:
         want_of(pod)
     except UnreadableWish as what:
-        return Refusal(PLUGIN, Code.UNRESOLVABLE, (str(what),))
+        return wrong_ask(PLUGIN, str(what))
     return None
 
 

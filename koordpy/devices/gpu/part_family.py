@@ -11,7 +11,7 @@ from koordpy.devices.device_family import Family
 from koordpy.devices.family_round import FamilyRound
 from koordpy.devices.gpu.gpu_filter import PLUGIN
 from koordpy.devices.gpu.part_asks import PARTS, part_ask
-from koordpy.framework.filter_protocol import Code, Refusal
+from koordpy.framework.filter_protocol import Refusal, wrong_ask
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plan.round_plan import FamilyAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
@@ -51,7 +51,7 @@ class PartAsks(Family):
     def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         """Implements `Family.refusal`."""
         refusal = pod.ask(PARTS).refusal
-        return Refusal(PLUGIN, Code.UNRESOLVABLE, (refusal,)) if refusal else None
+        return wrong_ask(PLUGIN, refusal) if refusal else None
 
     def rules(self, pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
         """Implements `Family.rules`: yields nothing, because a pod is refused on all nodes or on none."""

@@ -28,7 +28,7 @@ from koordpy.devices.numa.numa_words import missing_in_zones, numa_facts
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk, numa_ask
 from koordpy.devices.numa.zone_records import status_text
 from koordpy.devices.numa.zone_state import ZoneState
-from koordpy.framework.filter_protocol import Code, Refusal
+from koordpy.framework.filter_protocol import Refusal, wrong_ask
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plan.round_plan import FamilyAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
@@ -82,7 +82,7 @@ class NumaZones(Family):
     def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         """Implements `Family.refusal`: a demand that cannot be read (numa.md 5)."""
         fault = pod.ask(NUMA).fault
-        return Refusal(PLUGIN, Code.UNRESOLVABLE, (fault,), not_ready=True) if fault else None
+        return wrong_ask(PLUGIN, fault) if fault else None
 
     def rules(self, pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
         """Implements `Family.rules`."""

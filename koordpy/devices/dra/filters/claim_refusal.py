@@ -12,7 +12,7 @@ from koordpy.devices.dra.filters.device_matching import unsupported_selector
 from koordpy.devices.dra.filters.gate_limits import request_limit
 from koordpy.devices.dra.filters.min_bandwidth import bandwidth_fault
 from koordpy.devices.dra.ledger.claim_ledger import ClaimLedger, ClaimView
-from koordpy.framework.filter_protocol import Code, Refusal
+from koordpy.framework.filter_protocol import Code, Refusal, wrong_ask
 from koordpy.pods.claim_refs import MAX_CONSUMERS, ClaimName
 from koordpy.pods.pod_info import PodInfo, non_preemptible, stays
 
@@ -54,7 +54,7 @@ def claims_refusal(pod: PodInfo, view: ClaimView, ledger: ClaimLedger) -> Refusa
     objects = view.objects
     names = objects.names_of(pod.pod)
     if names and (fault := bandwidth_fault(pod)):
-        return refuse(fault)
+        return wrong_ask(PLUGIN, fault)
     for one in names:
         if one.name is None:
             return wait_for(f'waiting for the resourceclaim of "{one.entry}" to be created')
