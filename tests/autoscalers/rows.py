@@ -2,8 +2,7 @@
 """Pending pods and gangs, one for each row of the tables of reasons (repair.md 1.2) that an API server can hold.
 
 Each row has its own nodes: its pods select them by the label `tests/row`, and no other pod fits them. A node that an
-autoscaler adds for a row therefore has that label. Reasons that no stable state of objects has, which are Undetermined
-and most cases of SchedulerError, are rows of `test_cluster_autoscaler.py` only.
+autoscaler adds for a row therefore has that label. `table.py` lists all rows, and what cannot be a row.
 """
 
 import json
@@ -30,9 +29,11 @@ HIGH = {"kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata
 GATED = "SchedulingGated"
 """Reason that the API server writes; koordpy writes none."""
 CONFIG = """
+solver: {deterministicTime: 0.000001}
 autoscaling:
   fixedLayers: [blockLayer]
 """
+"""No time for the solver, so that row `undecided` stays undecided."""
 HONEST = CONFIG + "  provisioning: {mode: annotated, after: 1s, retries: 0}\n"
 UPSTREAM = CONFIG + "  reasons: upstream\n"
 TOPOLOGY: Json = {
@@ -65,6 +66,10 @@ class Row:
     """False if nodes of any number do not end the wait of a row whose reason is Unschedulable."""
     nominated: bool = False
     """True if all pending pods have a nominated node."""
+    text: str = ""
+    """Part of the message of each pending pod."""
+    pool: str = ""
+    """Row whose nodes the pods select; empty for the row's own nodes."""
 
     @property
     def buys(self) -> bool:
@@ -187,6 +192,7 @@ def unschedulable() -> list[Row]:
             [group("min-resources", 2, minResources={GPU: "99"}), *members("min-resources", 2)],
             nodes=(),
             helps=False,
+            text="minResources do not fit",
         ),
         Row(
             "runtime",
@@ -205,16 +211,27 @@ def not_ready() -> list[Row]:
     """Rows with a gate, or without an object that they need."""
     ready = "NotReadyForScheduling"
     return [
-        Row("no-group", ready, members("no-group", 1)),
+        Row("no-group", ready, members("no-group", 1), text="PodGroup not found"),
         Row("linked", ready, linked("linked", (1, 1), (2, 1))),
-        Row("lacks-members", ready, [group("lacks-members", 3), *members("lacks-members", 2)]),
+        Row(
+            "lacks-members",
+            ready,
+            [group("lacks-members", 3), *members("lacks-members", 2)],
+            text="waiting for members, 2 of minMember 3 exist",
+        ),
         Row(
             "layer",
             ready,
             [group("layer", 1, gather({"layer": "hallLayer", "strategy": "MustGather"})), *members("layer", 1)],
+            text='unknown layer "hallLayer"',
         ),
-        Row("setting", ready, [group("setting", 1, {keys.GANG_TOPOLOGY: "{"}), *members("setting", 1)]),
-        Row("suspended", ready, _suspended()),
+        Row(
+            "setting",
+            ready,
+            [group("setting", 1, {keys.GANG_TOPOLOGY: "{"}), *members("setting", 1)],
+            text="cannot be read",
+        ),
+        Row("suspended", ready, _suspended(), text="is suspended"),
         Row("volume", ready, [pod("volume", volumes=[_missing_volume()])]),
         Row(
             "volume-of-one",
@@ -259,6 +276,7 @@ def waiting() -> list[Row]:
             "WaitingForTermination",
             [running(plain, holds=True), pod(plain, priorityClassName="high")],
             nominated=True,
+            text="waiting for 1 terminating pod on victim-0",
         ),
         Row(
             gang,
@@ -332,8 +350,14 @@ def helpless() -> list[Row]:
             ],
             nodes=({BLOCK: "b2"}, {BLOCK: "b2"}),
         ),
-        Row("chips", "JobValidateFailed", [pod("chips", room={NPU: "3"})], nodes=({keys.ACCELERATOR_TYPE: "module"},)),
-        Row("selector", "SchedulerError", [*_failing_claim(), _claiming()]),
+        Row(
+            "chips",
+            "JobValidateFailed",
+            [pod("chips", room={NPU: "3"})],
+            nodes=({keys.ACCELERATOR_TYPE: "module"},),
+            text="JobValidateFailed",
+        ),
+        Row("selector", "SchedulerError", [*_failing_claim(), _claiming()], text="no such key: model"),
     ]
 
 
@@ -355,6 +379,3 @@ def _failing_claim() -> list[Json]:
 
 def _claiming() -> Json:
     return pod("selector", resourceClaims=[{"name": "devices", "resourceClaimName": "selector"}])
-
-
-ROWS: list[Row] = [*unschedulable(), *not_ready(), *waiting(), *helpless()]

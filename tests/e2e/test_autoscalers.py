@@ -2,14 +2,15 @@
 """What node autoscalers decide on the conditions that koordpy writes, on a real API server: nodes for the reason
 `Unschedulable`, for all pending members of a gang, and for no other pod (repair.md 1).
 
-There is one pod or gang for each row of the tables of reasons (tests/autoscalers/rows.py). cluster-autoscaler decides
+There is one pod or gang for each row of the tables of reasons (tests/autoscalers/table.py). cluster-autoscaler decides
 by a reading of its source (tests/autoscalers/cluster_autoscaler.py), Karpenter by its own code, which
 `make e2e-autoscalers` builds.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import pytest
 from koordpy.api import keys
 from koordpy.plan.pending_reason import ERRORS, Reason
 from tests.autoscalers.cluster_autoscaler import Flags, Sorted, adds_nodes, sort
+from tests.autoscalers.error_rows import POLICY, policy
+from tests.autoscalers.error_rows import UPSTREAM as UPSTREAM_GROUP
 from tests.autoscalers.rows import (
     CHIP,
     GATED,
@@ -25,17 +28,18 @@ from tests.autoscalers.rows import (
     HIGH,
     HONEST,
     ROW,
-    ROWS,
     TOPOLOGY,
     UPSTREAM,
     Row,
     group,
     members,
 )
+from tests.autoscalers.table import LATE, ROWS
 from tests.e2e.acts import LEFT_ALONE, Koordpy
 from tests.e2e.client import Client, Json, condition, pods_path
 from tests.e2e.conftest import CRDS
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.gang_api import GangApi
 from tests.e2e.karpenter import Karpenter, claimed, find_programs, make_ready
 from tests.e2e.kubelets import on_node
 from tests.e2e.process import WaitedInVain, always, eventually
@@ -55,6 +59,9 @@ PATHS = {
     "ResourceSlice": f"{RESOURCE_API}/resourceslices",
     "ResourceClaim": f"{RESOURCES}/resourceclaims",
 }
+POLICIES = [
+    f"/apis/admissionregistration.k8s.io/v1/validatingadmission{kind}" for kind in ("policies", "policybindings")
+]
 BYPASSED = Flags(bypassed_scheduler_names=frozenset({keys.DEFAULT_SCHEDULER_NAME}))
 Found = dict[str, object]
 READY_AFTER_S = 5
@@ -70,6 +77,8 @@ class Rows:
 
     async def create(self) -> None:
         """Creates the rows; koordpy does not run yet."""
+        for path, manifest in zip(POLICIES, policy(), strict=True):
+            await self.api.create(path, manifest)
         await self.api.create(CLASSES, HIGH)
         await self.api.create(TOPOLOGIES, TOPOLOGY)
         for row in ROWS:
@@ -83,9 +92,16 @@ class Rows:
             for manifest in row.manifests:
                 for owner in manifest["metadata"].get("ownerReferences") or ():
                     owner["uid"] = uids[owner["name"]]
-                made = await self.api.create(PATHS[manifest["kind"]], manifest)
+                made = await self.api.create(*self.served(manifest))
                 uids[made["metadata"]["name"]] = made["metadata"]["uid"]
         await self.api.delete(f"{pods_path()}/ending-running-0")
+
+    def served(self, manifest: Json) -> tuple[str, Json]:
+        """Returns the path of a manifest's kind, and the manifest in the version that is served."""
+        if manifest["apiVersion"] != UPSTREAM_GROUP:
+            return PATHS[manifest["kind"]], manifest
+        gangs = self.api.gangs
+        return gangs.groups, {**manifest, "apiVersion": gangs.group_version}
 
     def start(self, config: str) -> None:
         """Starts koordpy."""
@@ -120,18 +136,19 @@ class Rows:
         return [pod for pod in await self.api.items(pods_path()) if pod["metadata"]["name"] in wanted]
 
     async def are_told(self, expected: Callable[[Row], str]) -> list[Json]:
-        """Waits until all pending pods have the reasons, and the nominations, of their rows; the pods."""
+        """Waits until all pending pods have the reasons, texts and nominations of their rows; the pods."""
+        texts = {name: row.text for row in ROWS for name in row.pending}
 
         async def told() -> Found:
-            return {
-                pod["metadata"]["name"]: (
-                    (condition(pod, "PodScheduled") or {}).get("reason", ""),
-                    bool(pod["status"].get("nominatedNodeName")),
-                )
-                for pod in await self.pods()
-            }
+            found: Found = {}
+            for pod in await self.pods():
+                name, said = pod["metadata"]["name"], condition(pod, "PodScheduled") or {}
+                text = said.get("message", "")
+                shown = texts[name] if texts[name] in text else text
+                found[name] = said.get("reason", ""), shown, bool(pod["status"].get("nominatedNodeName"))
+            return found
 
-        wanted = {name: (expected(row), row.nominated) for row in ROWS for name in row.pending}
+        wanted = {name: (expected(row), row.text, row.nominated) for row in ROWS for name in row.pending}
         await self.until("each pod is told the reason of its row", told, wanted)
         return await self.pods()
 
@@ -146,6 +163,13 @@ class Rows:
         await self.autoscaler.answer(name, "Failed", "CapacityIsNotFound")
 
 
+@pytest.fixture(scope="module")
+def plane(assets: Path, gangs: GangApi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server with PodGroups of scheduling.k8s.io, without controllers."""
+    with ControlPlane(assets, upstream_gangs=True, folder=tmp_path_factory.mktemp("autoscalers")) as plane:
+        yield plane
+
+
 @pytest.fixture
 async def rows(api: Client, plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Rows]:
     await api.apply_crds(CRDS)
@@ -157,7 +181,10 @@ async def rows(api: Client, plane: ControlPlane, tmp_path: Path) -> AsyncIterato
         finally:
             await made.stop()
             await api.clear()
+            for one in await api.items(api.gangs.groups):  # no controller removes their finalizers
+                await api.patch(f"{api.gangs.groups}/{one['metadata']['name']}", {"metadata": {"finalizers": None}})
             paths = [path for kind, path in PATHS.items() if kind not in ("Pod", "Job")]
+            paths += [api.gangs.groups, *(f"{path}/{POLICY}" for path in POLICIES)]
             await api.delete(f"{JOBS}?propagationPolicy=Background")
             for path in (*paths, TOPOLOGIES, EVENTS, f"{CLASSES}/high"):
                 await api.delete(path)
@@ -208,6 +235,7 @@ async def test_cluster_autoscaler_adds_nodes_for_unschedulable_units_alone(rows:
     placed = {pod["metadata"]["name"] for pod in pods if sort(pod, Flags()) is Sorted.NOMINATED}
     assert placed == {name for row in ROWS if row.nominated for name in row.pending}
     await bypassing_buys_for_gated_members(rows)
+    await late_pods_are_told(rows)
     # kube-scheduler's reason, for comparison
     await rows.stop()
     rows.start(UPSTREAM)
@@ -231,6 +259,24 @@ async def bypassing_buys_for_gated_members(rows: Rows) -> None:
     assert (at - created).total_seconds() >= READY_AFTER_S - 1
 
 
+async def late_pods_are_told(rows: Rows) -> None:
+    """Creates the pods that must come after the others, and removes them again."""
+    for row in LATE:
+        for manifest in row.manifests:
+            await rows.api.create(*rows.served(manifest))
+        for name in row.pending:
+
+            async def told(name: str = name) -> Json | None:
+                found = await rows.api.get(f"{pods_path()}/{name}")
+                return found if condition(found, "PodScheduled") else None
+
+            found = await eventually(told, what=f"{name} is told")
+            assert found is not None and not adds_nodes(found, Flags())
+            said = condition(found, "PodScheduled") or {}
+            assert (said["reason"], row.text in said["message"]) == (row.reason, True), said
+            await rows.api.delete(f"{pods_path()}/{name}")
+
+
 async def test_karpenter_adds_nodes_for_unschedulable_units_alone(
     programs: Path, rows: Rows, plane: ControlPlane, tmp_path: Path
 ) -> None:
@@ -241,7 +287,9 @@ async def test_karpenter_adds_nodes_for_unschedulable_units_alone(
     await rows.fail_the_request()
     pods = await rows.are_told(lambda row: row.reason)
     assert by_row(karpenter.provisionable(pods)) == UNSCHEDULABLE
-    wanted = {name: len(names) for name, names in UNSCHEDULABLE.items()}
+    wanted = Counter[str]()
+    for name, names in UNSCHEDULABLE.items():
+        wanted[OF[name].pool or name] += len(names)
     await karpenter.start(rows.api)
     try:
 
@@ -250,16 +298,17 @@ async def test_karpenter_adds_nodes_for_unschedulable_units_alone(
             return {**await claimed(rows.api, ROW)}
 
         async def unchanged() -> bool:
-            return await claims() == wanted
+            return await claims() == dict(wanted)
 
-        await rows.until("NodeClaims", claims, wanted)
+        await rows.until("NodeClaims", claims, dict(wanted))
         await always(unchanged, what="no further NodeClaims", for_s=3)
 
         async def bound() -> Found:
             await make_ready(rows.api)
             return {pod["metadata"]["name"]: on_node(pod) for pod in await rows.pods()}
 
-        helped = {name: row.buys and row.helps for row in ROWS for name in row.pending}
+        pools = {row.pool or row.name for row in ROWS if row.buys and row.helps}
+        helped = {name: (row.pool or row.name) in pools for row in ROWS for name in row.pending}
         await rows.until("the units have their nodes", bound, helped)
         assert await unchanged()
     finally:
