@@ -93,12 +93,12 @@ def shares(state: ClusterState, repeats: int) -> tuple[list[float], RoundPlan]:
     """Returns the share of the reasons in the processor time of each round, and the last plan."""
     decide, tick, spent, found = Reasons.of, _clock_seconds(), 0.0, list[float]()
 
-    def measured(self: Reasons, outcome: DecidedUnit, after: Unit, *given: Any) -> PendingReason:
+    def measured(self: Reasons, outcome: DecidedUnit, after: Unit, *given: Any, **named: Any) -> PendingReason:
         nonlocal spent
         if outcome.unit.plain is not None:
             self.round_state.of(outcome.unit.plain).verdict()
         start = time.thread_time()
-        out = decide(self, outcome, after, *given)
+        out = decide(self, outcome, after, *given, **named)
         spent += time.thread_time() - start - tick
         return out
 
