@@ -14,9 +14,9 @@ KNOBS = (
 BATCH = 100
 
 
-@pytest.mark.parametrize("first", batches("KOORDPY_CARD_STORMS", 300, BATCH))
+@pytest.mark.parametrize("first", batches("KOORDPY_CARD_STORMS", 2000, BATCH))
 def test_whatever_fails_devices_are_given_once_and_come_back(first: int) -> None:
-    """KOORDPY_CARD_STORMS=2000 tries that many schedules."""
+    """KOORDPY_CARD_STORMS=20000 tries that many schedules."""
     tally, wrong = played(range(first, first + BATCH), lambda seed: through_a_storm(seed, traits=TRAITS).tally)
     assert not wrong, wrong
     assert [knob for knob in KNOBS if not tally[knob]] == [], "these were never turned"
