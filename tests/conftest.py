@@ -21,10 +21,12 @@ LONG = [f"tests/engine/test_{name}.py" for name in ("storms", "lives", "workload
 
 ONCE = (
     "tests/docs/test_labels.py",
+    "tests/docs/test_language.py",
     "tests/docs/test_names.py",
     "tests/docs/test_rules.py",
     "tests/docs/test_site.py",
     "tests/golden/test_golden.py",
+    "tests/structure/test_public_names.py",
     "tests/view/test_page.py",
 )
 """Modules that test texts, recorded plans and the page in a browser, which no Python version changes. `make test` runs

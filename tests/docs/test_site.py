@@ -3,6 +3,7 @@
 1280 pixels."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,7 +23,9 @@ __all__ = ["browser"]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make docs` builds."""
+    """What `make docs` builds: in the folder that KOORDPY_SITE names, if it has just been built there."""
+    if built := os.environ.get("KOORDPY_SITE"):
+        return Path(built)
     folder = tmp_path_factory.mktemp("site")
     words = [sys.executable, "-m", "sphinx", "-q", "-E", "-W", "--keep-going", "-b", "html", "-c", "docs", "."]
     done = subprocess.run([*words, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
