@@ -40,8 +40,13 @@ READ_HERE: Mapping[str, type[Wire]] = {**READ, f"{RESOURCE}/devicetaintrules": D
 MARKED = re.compile(
     "asks for all devices, but resource pool .* is currently (being updated|invalid)"
     "|cannot add device .* because a claim constraint would not be satisfied"
+    "|nil or empty request mappings"
 )
-"""Errors of kube-scheduler that refuse only a node for koordpy (dra.md 2)."""
+"""Errors of kube-scheduler that koordpy does not copy.
+
+The first two refuse only a node (dra.md 2). By the last one, kube-scheduler 1.37.2 never binds a pod with a claim to a
+node that serves its extended resources by a device plugin.
+"""
 IN_FILTER = 'running "DynamicResources" filter plugin: '
 A_DEVICE = re.compile(r"claim \S+ selector #\d+ on device \S+ ")
 
