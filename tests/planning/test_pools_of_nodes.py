@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from koordpy.api.claim_objects import (
+    CapacityRequirements,
     DeviceCapacity,
     ResourcePool,
     ResourceSlice,
@@ -113,6 +114,18 @@ def test_slices_with_devices_of_several_nodes(objects: list[Any], words: dict[st
     """Each node is the only one, because an error on one node is the verdict on all."""
     found = {name: reasons([node(f"{name}:8"), CLASS, *objects, user("p", "c")])[name] for name in words}
     assert {name: text.partition(", class gpu")[0] for name, text in found.items()} == words
+
+
+def test_an_error_counts_on_the_last_devices_of_a_node() -> None:
+    """kube-scheduler reads all devices, also where too few are left for the number."""
+    wanted = CapacityRequirements(requests={"memory": "1Gi"})
+    slices = [
+        offers("n1", "g0", "g1", slices=2, attributes=BIG),
+        offers("n1", "g2", slices=2, number=1),
+    ]
+    claim = resource_claim("c", asks(2, MODEL, capacity=wanted))
+    found = reasons([NODES[0], CLASS, *slices, claim, user("p", "c")])
+    assert found == {"n1": ERROR.format("n1/g2")}
 
 
 def test_devices_of_different_nodes_have_equal_names() -> None:

@@ -245,6 +245,9 @@ class DeviceSearch:
         failed: set[Hashable] = set()
         for at in range(start, count):
             if not self._lazy and count - at < left:
+                for rest in range(at, count):
+                    if not self._is_taken(alternative, rest):
+                        self._suits(claim, alternative, rest)  # an error counts, as kube-scheduler meets it
                 break
             device = self.devices[at]
             if self._is_taken(alternative, at) or not self._suits(claim, alternative, at):
