@@ -101,7 +101,9 @@ def judge_placed(made: Json, before: list[Wire], chosen: str, given: Json, outco
         one.metadata.name for one in before if isinstance(one, ResourceClaim) and one.status.allocation is not None
     }
     given = {name: what for name, what in given.items() if name not in allocated}
-    if own != given:
+    if own != given and _draws_beside_itself([*before, pinned(pod, chosen)], key):
+        outcome.given_up += 1
+    elif own != given:
         outcome.differences.append(
             f"{key} on {chosen}: allocations differ\n    kube-scheduler: {given}\n    koordpy:        {own}"
         )
@@ -122,6 +124,9 @@ def judge_refused(made: Json, before: list[Wire], refused: Json, outcome: Outcom
             )
         return
     plan = plan_round(state.snapshot(0.0), FIRST_FIT, only=frozenset([key]))
+    if plan.placements and _draws_beside_itself([*before, msgspec.convert(made, Pod)], key):
+        outcome.given_up += 1
+        return
     if plan.placements:
         outcome.differences.append(f"{key}: fits {plan.placements[0].node} for koordpy; kube-scheduler: {told}")
         return
@@ -137,6 +142,28 @@ def judge_refused(made: Json, before: list[Wire], refused: Json, outcome: Outcom
         outcome.reasons[A_DEVICE.sub("", told)] += 1
     else:
         outcome.reasons[told.partition(": ")[2].lstrip("0123456789 ")] += 1
+
+
+def _draws_beside_itself(objects: list[Wire], key: str) -> bool:
+    """Returns whether koordpy gives admin access to devices that draw more than remains beside the pod's others.
+
+    Admin access blocks no request of its pod for koordpy, and does so for kube-scheduler (dra.md 2, marked).
+    """
+    state = _state(objects)
+    snapshot = state.snapshot(0.0)
+    plan = plan_round(snapshot, FIRST_FIT, only=frozenset([key]))
+    view = claim_book(state.families).objects.view()
+    usage = view.usage.copy()
+    grants = [grant for one in plan.placements for grant in one.devices.get(CLAIMS, {}).values()]
+    granted = [one for grant in grants for one in grant]
+    for one in granted:
+        usage.change(one._replace(admin=False), 1)
+    admin = [view.offers.by_id[one.device] for one in granted if one.admin]
+    return any(
+        usage.counters[device.id.driver, device.id.pool, name] > device.pool.counters[name]
+        for device in admin
+        for name, _ in device.consumes
+    )
 
 
 def _errors(before: list[Wire], made: Json) -> Iterator[str]:
