@@ -16,12 +16,13 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from koordpy.api.claim_objects import DeviceTaintRule, ResourceClaim
+from koordpy.api.claim_objects import DeviceTaintRule, ResourceClaim, ResourceSlice
 from koordpy.api.objects import Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod, Requirement, Wire
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.config.dra_settings import Dra
 from koordpy.devices.dra.ledger.claim_book import claim_book
+from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
 from koordpy.devices.family_registry import make_state
 from koordpy.explain.explanation import explain
 from koordpy.planner.planning_round import plan_round
@@ -87,13 +88,37 @@ async def _one(api: Client, made: Json, before: list[Wire], outcome: Outcome) ->
     judge_refused(made, before, condition(theirs, "PodScheduled") or {}, outcome)
 
 
+def _count(text: str, before: list[Wire], outcome: Outcome) -> None:
+    """Adds a difference; counts it apart if kube-scheduler offers devices of an outdated generation (dra.md 1, marked).
+
+    It does so on nodes that slices of an older generation reach, and none of the newest.
+    """
+    slices = {one.metadata.name: one for one in before if isinstance(one, ResourceSlice)}
+    newest: dict[tuple[str, str], int] = {}
+    for one in slices.values():
+        key = one.spec.driver, one.spec.pool.name
+        newest[key] = max(newest.get(key, 0), one.spec.pool.generation)
+    old = {
+        name: one
+        for name, one in slices.items()
+        if one.spec.pool.generation < newest[one.spec.driver, one.spec.pool.name]
+    }
+    offers = [DeviceOffers(some, {}, {}) for some in (old, {name: slices[name] for name in slices.keys() - old.keys()})]
+    for node in (one.metadata for one in before if isinstance(one, Node)):
+        outdated, current = ({one.pool.title for one in some.at(node).pools} for some in offers)
+        if outdated - current:
+            outcome.given_up += 1
+            return
+    outcome.differences.append(text)
+
+
 def judge_placed(made: Json, before: list[Wire], chosen: str, given: Json, outcome: Outcome) -> None:
     """Compares koordpy with kube-scheduler, which bound the pod. given: `stated_claims`."""
     key, pod = f"default/{made['metadata']['name']}", msgspec.convert(made, Pod)
     found = explain(_state([*before, pod]).snapshot(0.0), FIRST_FIT, key)
     here = next(node for node in found.nodes if node.node == chosen)
     if not here.feasible:
-        outcome.differences.append(f"{key}: kube-scheduler took {chosen}, koordpy refuses it: {here.reasons}")
+        _count(f"{key}: kube-scheduler took {chosen}, koordpy refuses it: {here.reasons}", before, outcome)
         return
     outcome.scored += 1
     own = planned_claims([*before, pinned(pod, chosen)], key, chosen)
@@ -104,9 +129,8 @@ def judge_placed(made: Json, before: list[Wire], chosen: str, given: Json, outco
     if own != given and _draws_beside_itself([*before, pinned(pod, chosen)], key):
         outcome.given_up += 1
     elif own != given:
-        outcome.differences.append(
-            f"{key} on {chosen}: allocations differ\n    kube-scheduler: {given}\n    koordpy:        {own}"
-        )
+        text = f"{key} on {chosen}: allocations differ\n    kube-scheduler: {given}\n    koordpy:        {own}"
+        _count(text, before, outcome)
 
 
 def judge_refused(made: Json, before: list[Wire], refused: Json, outcome: Outcome) -> None:
@@ -128,7 +152,7 @@ def judge_refused(made: Json, before: list[Wire], refused: Json, outcome: Outcom
         outcome.given_up += 1
         return
     if plan.placements:
-        outcome.differences.append(f"{key}: fits {plan.placements[0].node} for koordpy; kube-scheduler: {told}")
+        _count(f"{key}: fits {plan.placements[0].node} for koordpy; kube-scheduler: {told}", before, outcome)
         return
     [pending] = plan.pending
     said = filters_words(pending.message)
@@ -137,7 +161,7 @@ def judge_refused(made: Json, before: list[Wire], refused: Json, outcome: Outcom
         told, said = refused["message"].removeprefix(IN_FILTER), pending.message
         said = next((one for one in _errors(before, made) if one == told), said)
     if said != told or failed != (pending.reason == "SchedulerError"):
-        outcome.differences.append(f"{key}: words differ\n    kube-scheduler: {told}\n    koordpy:        {said}")
+        _count(f"{key}: words differ\n    kube-scheduler: {told}\n    koordpy:        {said}", before, outcome)
     elif failed:
         outcome.reasons[A_DEVICE.sub("", told)] += 1
     else:
