@@ -273,6 +273,10 @@ TWO_CASES: dict[str, tuple[list[Any], dict[str, str]]] = {
         ],
         {"n1": "UU: invalid resource pools were encountered", "n2": "fits"},
     ),
+    "a pool that is being changed": (
+        [offers("n1", "g1", slices=2), offers("n2", "g2"), resource_claim("d", asks(allocation_mode="All"))],
+        {"n1": f"UU: claim default/d, request r: {UPDATED}", "n2": "fits"},
+    ),
     "an error of an expression": (
         [offers("n1", "g1"), offers("n2", "g2", attributes=facts(model="a")), resource_claim("d", asks(1, MODEL))],
         dict.fromkeys(

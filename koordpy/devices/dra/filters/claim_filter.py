@@ -115,7 +115,7 @@ class DynamicResources(DraftClaims, Rule):
             which[here & (which == 0)] = answer[here & (which == 0)]
             for number in sorted(set(answer[here & elsewhere].tolist()) - {0}):
                 refusal = refusals[number - 1]
-                if isinstance(refusal, AttemptError) or refusal.reasons[0] in refusal_texts.ITS_TEXTS:
+                if isinstance(refusal, AttemptError) or refusal_texts.is_of_devices(refusal):
                     refusals.append(replace(refusal, code=Code.UNRESOLVABLE, no_node_helps=cause))
                     which[here & elsewhere & (answer == number)] = len(refusals)
         return Verdict(which, tuple(refusals)) if refusals else Verdict(which)

@@ -37,10 +37,13 @@ def wait_for(text: str) -> Refusal:
 
 CANNOT_TEXT = "cannot allocate all claims"
 INVALID_TEXT = "invalid resource pools were encountered"
-ITS_TEXTS = CANNOT_TEXT, INVALID_TEXT
-"""Texts of kube-scheduler about devices."""
 ELSEWHERE = refuse("resourceclaim not available on the node")
 IN_USE = "resourceclaim in use"
+
+
+def is_of_devices(refusal: Refusal) -> bool:
+    """Returns whether kube-scheduler has the refusal, too, because it finds no devices on a node."""
+    return refusal.reasons[0] in (CANNOT_TEXT, INVALID_TEXT) or refusal.reasons[0].startswith("claim ")
 
 
 def slow_links(pod: PodInfo) -> str:
