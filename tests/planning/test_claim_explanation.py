@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.claim_objects import ClaimConsumer
+from koordpy.api.claim_objects import ClaimConsumer, DeviceRequest, SubRequest
 from koordpy.planner.planning_round import plan_round
 from tests.planning.node_rules import asked, node, planned, states
 from tests.planning.test_filter_dra import CANNOT, CLASS, DRIVER, asks, facts, held, offers, resource_claim, user
@@ -27,6 +27,21 @@ def test_a_feasible_node_shows_the_devices_that_it_would_give() -> None:
         for device in ("g1", "g2")
     ]
     assert {one.node: list(one.devices) for one in found.nodes} == {"n1": wanted, "n2": []}
+
+
+def test_the_score_of_alternatives_is_shown_and_is_no_part_of_the_total() -> None:
+    subs = [SubRequest(name=f"s{i}", device_class_name="gpu", count=3 - i) for i in range(3)]
+    choice = resource_claim("c", DeviceRequest(name="r", first_available=subs))
+    slices = [offers("n1", "g0", "g1"), offers("n2", "g0"), offers("n3", *(f"g{i}" for i in range(4)))]
+    nodes = [*NODES, node("n3:8"), node("n4:8")]
+    for claim, scores in (
+        (choice, {"n1": 87, "n2": 75, "n3": 100}),
+        (resource_claim("c", asks()), dict.fromkeys(("n1", "n2", "n3"), 0)),
+    ):
+        found = [one for one in asked([*nodes, CLASS, *slices, claim, user("p", "c")]).nodes if one.feasible]
+        assert {one.node: one.scores["DynamicResources"] for one in found} == scores
+        assert len({one.total for one in found}) == 1
+    assert "DynamicResources" not in asked([*NODES, CLASS, *slices, user("p")]).nodes[0].scores
 
 
 def test_a_selector_that_matches_no_device_is_named() -> None:

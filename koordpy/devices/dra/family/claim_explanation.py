@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace as changed
 
 from koordpy.api.natural_order import natural_key
@@ -17,6 +18,7 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import CANNOT_TEXT
 from koordpy.devices.dra.filters.claim_requests import AttemptFault, UndecidedNode, alternatives_of
+from koordpy.devices.dra.filters.device_choice import alternatives_score
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_search import DeviceSearch
 from koordpy.devices.dra.ledger.claim_book import claim_view
@@ -39,6 +41,14 @@ def claim_facts(rule: DynamicResources) -> NodeFacts | None:
         return {"devices": given_devices(rule, node), "reasons": unmatched}
 
     return NodeFacts("", of)
+
+
+def shown_scores(rule: DynamicResources) -> Callable[[int], float]:
+    """Returns the score of each node (position) by the alternatives that it would give: 100 for the largest sum."""
+    found = {node: rule.choose(node) for node in np.nonzero(rule.verdict().fits)[0].tolist()}
+    sums = {node: alternatives_score(one.alternatives) for node, one in found.items() if one is not None}
+    most = max(sums.values(), default=0)
+    return lambda node: 100 * sums.get(node, 0) // most if most else 0
 
 
 def given_devices(rule: DynamicResources, node: int) -> list[dict[str, str]]:

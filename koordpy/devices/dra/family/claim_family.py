@@ -19,11 +19,11 @@ from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.device_family import Family
 from koordpy.devices.dra.family.claim_costs import ClaimCosts
-from koordpy.devices.dra.family.claim_explanation import claim_facts, missing_devices
+from koordpy.devices.dra.family.claim_explanation import claim_facts, missing_devices, shown_scores
 from koordpy.devices.dra.family.claim_notes import claim_notes
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
-from koordpy.devices.dra.filters.claim_refusal import claims_refusal
+from koordpy.devices.dra.filters.claim_refusal import PLUGIN, claims_refusal
 from koordpy.devices.dra.filters.counted_devices import DeviceCount
 from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_by_devices
 from koordpy.devices.dra.filters.idle_claims import tied_claims
@@ -180,6 +180,11 @@ class ClaimedDevices(Family):
         )
         shared = {key for key, number in names.items() if number > 1}
         return ClaimCosts(rules, members, shared, draft).table(gather=gather)
+
+    def shown_value(self, pod: PodInfo, inputs: FilterInputs) -> tuple[str, Callable[[int], float | None]] | None:
+        """Implements `Family.shown_value`: the score of chosen alternatives, normalised to 100."""
+        rule = self._rule_of(pod, inputs)
+        return (PLUGIN, shown_scores(rule)) if rule is not None and any(one.claims for one in rule.wants()) else None
 
     def node_facts(self, pod: PodInfo, inputs: FilterInputs) -> NodeFacts | None:
         """Implements `Family.node_facts`: the devices that nodes would give, and selectors that match none."""
