@@ -24,7 +24,7 @@ from koordpy.api.objects import PodAffinityTerm
 from koordpy.api.reading_limits import GANG_PORTS
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
-from koordpy.framework.device_limits import FreedAmounts, MemberLimits
+from koordpy.framework.device_limits import FitsAcross, FreedAmounts, MemberLimits
 from koordpy.framework.filter_protocol import Code, Refusal
 from koordpy.framework.pod_rule_filter import DomainTable
 from koordpy.gangs.claim_constraints import volumes_among
@@ -78,6 +78,7 @@ class MemberConstraintReader:
         self.stocks: list[tuple[int, Mapping[bytes, int]]] = []
         self.one_domain: list[tuple[tuple[bytes, ...], Ints]] = []
         self.freed: dict[int, FreedAmounts] = {}
+        self.fits_across: list[FitsAcross] = []
         self.among_members: frozenset[bytes] = frozenset()
         self._anti_affinity_columns: dict[tuple[bytes, frozenset[bytes]], int] = {}
         """Anti-affinity term, as (nodes with its label, matched shapes) -> its column."""
@@ -109,6 +110,7 @@ class MemberConstraintReader:
             tuple(self.stocks),
             tuple(self.one_domain),
             self.freed,
+            tuple(self.fits_across),
         )
 
     def _refuse(self, shape: bytes, plugin: str, feature: str) -> None:
@@ -340,6 +342,7 @@ class MemberConstraintReader:
             for column in found.columns:
                 self._column(column.capacity, column.asks, column.freed)
             self.stocks += found.stocks
+            self.fits_across += [found.fits_across] if found.fits_across is not None else []
             self.one_domain += found.one_domain
             for shape, text in found.refusals.items():
                 self.refusals.setdefault(shape, Refusal(found.plugin, Code.UNRESOLVABLE, (text,)))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koordpy.cache.snapshot import Ints
-from koordpy.framework.device_limits import FreedAmounts
+from koordpy.framework.device_limits import FitsAcross, FreedAmounts
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.placement.member_interactions import AntiAffinity, LinkedAffinity, Tie, renumbered
 
@@ -26,6 +26,7 @@ class MemberConstraints:
     with required affinity to other members. stocks: (capacity, shape -> amount) of devices that any node may use.
     one_domain: (shapes, [nodes] domain); a plan must place all pods of the shapes in one domain. freed: column ->
     amounts that evictions add to it; columns without an entry do not depend on running pods.
+    fits_across: checks of a plan over all nodes.
     """
 
     capacity: Ints
@@ -38,6 +39,7 @@ class MemberConstraints:
     stocks: tuple[tuple[int, Mapping[bytes, int]], ...] = ()
     one_domain: tuple[tuple[tuple[bytes, ...], Ints], ...] = ()
     freed: Mapping[int, FreedAmounts] = field(default_factory=dict)
+    fits_across: tuple[FitsAcross, ...] = ()
 
     def interactions(self, numbers: Mapping[bytes, Sequence[int]]) -> tuple[Tie, ...]:
         """Returns the interactions between the shapes of a placement problem.

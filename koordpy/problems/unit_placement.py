@@ -14,7 +14,7 @@ adds three cases that a single problem cannot represent:
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 
@@ -22,6 +22,7 @@ import numpy as np
 
 from koordpy.devices.family_registry import fit_together
 from koordpy.feasibility.round_state import RoundState
+from koordpy.framework.device_limits import FitsAcross
 from koordpy.gangs.queue_units import Unit
 from koordpy.placement.goals import goal_vector
 from koordpy.placement.problem import Problem, Solution, only_ranks, with_column
@@ -30,7 +31,7 @@ from koordpy.plan.round_plan import Proof, SolverRun, combine_proofs, proof_of
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.attraction import attraction
 from koordpy.problems.placement_methods import can_place, place_parts, place_problem
-from koordpy.problems.problem_building import partitions
+from koordpy.problems.problem_building import member_constraints_of, partitions
 
 
 class Question(Enum):
@@ -76,7 +77,7 @@ def fits_somewhere(unit: Unit, problem: Problem, round_state: RoundState) -> boo
 
     None if only a search for a placement can decide, because filters limit pods of several shapes together.
     """
-    if len(_counted_apart(unit, round_state)) > 1:
+    if len(_counted_apart(unit, round_state)) > 1 or _checks_across(unit, round_state):
         return None
     return any(can_place(part) is Proof.FEASIBLE for part in partitions(unit, problem, round_state))
 
@@ -88,7 +89,7 @@ def _placed_together(unit: Unit, problem: Problem, round_state: RoundState) -> S
     problems the search ends, and the result is not proven.
     """
     apart = _counted_apart(unit, round_state)
-    if len(apart) < 2:
+    if len(apart) < 2 and not _checks_across(unit, round_state):
         return place_parts(list(partitions(unit, problem, round_state)))
     # `waiting`: problems that are not solved yet; every placement that may be the best is possible in one of them
     waiting = list(partitions(unit, problem, round_state))
@@ -106,7 +107,7 @@ def _placed_together(unit: Unit, problem: Problem, round_state: RoundState) -> S
         )
         fault = _unserved(unit, found, apart, round_state) if better else None
         if fault is not None:
-            waiting += _split(one, *fault)
+            waiting += _split(one, fault)
             continue
         proofs.append(found.proof)
         if better:
@@ -130,12 +131,18 @@ def _counted_apart(unit: Unit, round_state: RoundState) -> frozenset[bytes]:
     )
 
 
+def _checks_across(unit: Unit, round_state: RoundState) -> tuple[FitsAcross, ...]:
+    """Returns the checks of a placement over all nodes together."""
+    among = member_constraints_of(unit, round_state)
+    return among.fits_across if among is not None else ()
+
+
 def _unserved(
     unit: Unit, found: Solution, apart: frozenset[bytes], round_state: RoundState
-) -> tuple[int, list[int]] | None:
-    """Returns (node position, ranks of the pods placed on it) of the first node that does not take its pods together.
+) -> dict[int, list[int]] | None:
+    """Returns node position -> ranks of pods that cannot be placed so together, of the first node or set of nodes.
 
-    None if all nodes take their pods. apart: shapes that must be checked (`_counted_apart`).
+    None if all pods can be placed. apart: shapes that must be checked on each node (`_counted_apart`).
     """
     by_node: dict[int, list[int]] = {}
     for rank in sorted(found.nodes):
@@ -144,7 +151,18 @@ def _unserved(
     for node, ranks in by_node.items():
         pods = [unit.members[rank] for rank in ranks]
         if len({pod.shape for pod in pods}) > 1 and not _serves(node, pods, round_state):
-            return node, ranks
+            return {node: ranks}
+    for fits in _checks_across(unit, round_state):
+        left = sorted(found.nodes)
+        if fits([(unit.members[rank], found.nodes[rank]) for rank in left]):
+            continue
+        for rank in sorted(found.nodes):  # leaves out each pod without which the others still do not fit
+            fewer = [other for other in left if other != rank]
+            left = left if fits([(unit.members[one], found.nodes[one]) for one in fewer]) else fewer
+        conflict: dict[int, list[int]] = {}
+        for rank in left:
+            conflict.setdefault(found.nodes[rank], []).append(rank)
+        return conflict
     return None
 
 
@@ -161,15 +179,15 @@ def _serves(node: int, pods: Sequence[PodInfo], round_state: RoundState) -> bool
     )
 
 
-def _split(problem: Problem, node: int, ranks: Sequence[int]) -> list[Problem]:
-    """Returns the problems that replace a problem with a solution that is not valid on `node`.
+def _split(problem: Problem, conflict: Mapping[int, Sequence[int]]) -> list[Problem]:
+    """Returns the problems that replace a problem with a solution that is not valid.
 
-    ranks: of the pods on the node. For each shape of these pods, one problem limits the shape on the node to one pod
-    fewer than the solution has there.
+    conflict: node position -> ranks of the pods that cannot be placed so together. For each node and shape of these
+    pods, one problem limits the shape on the node to one pod fewer than the conflict has there.
     """
-    counts = Counter(problem.members[rank].shape for rank in ranks)
+    counts = Counter((problem.members[rank].shape, node) for node, ranks in conflict.items() for rank in ranks)
     out = []
-    for shape, count in sorted(counts.items(), reverse=True):
+    for (shape, node), count in sorted(counts.items(), reverse=True):
         room = np.full(len(problem.free), len(problem.members), dtype=np.int64)
         room[node] = count - 1
         out.append(with_column(problem, room, {shape: 1}))

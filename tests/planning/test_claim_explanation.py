@@ -34,10 +34,8 @@ def test_the_score_of_alternatives_is_shown_and_is_no_part_of_the_total() -> Non
     choice = resource_claim("c", DeviceRequest(name="r", first_available=subs))
     slices = [offers("n1", "g0", "g1"), offers("n2", "g0"), offers("n3", *(f"g{i}" for i in range(4)))]
     nodes = [*NODES, node("n3:8"), node("n4:8")]
-    for claim, scores in (
-        (choice, {"n1": 87, "n2": 75, "n3": 100}),
-        (resource_claim("c", asks()), dict.fromkeys(("n1", "n2", "n3"), 0)),
-    ):
+    cases = (choice, {"n1": 87, "n2": 75, "n3": 100}), (resource_claim("c", asks()), {"n1": 0, "n2": 0, "n3": 0})
+    for claim, scores in cases:
         found = [one for one in asked([*nodes, CLASS, *slices, claim, user("p", "c")]).nodes if one.feasible]
         assert {one.node: one.scores["DynamicResources"] for one in found} == scores
         assert len({one.total for one in found}) == 1

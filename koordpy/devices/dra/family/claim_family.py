@@ -25,6 +25,7 @@ from koordpy.devices.dra.family.member_limits import MemberLimitReader
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import PLUGIN, claims_refusal
 from koordpy.devices.dra.filters.counted_devices import DeviceCount
+from koordpy.devices.dra.filters.cross_node_search import SharedDevices
 from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_by_devices
 from koordpy.devices.dra.filters.idle_claims import tied_claims
 from koordpy.devices.dra.filters.joint_choice import JointChoice
@@ -230,18 +231,26 @@ class ClaimedDevices(Family):
         return found or None
 
     def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
-        """Implements `Family.allocate`: the pods of each node together, node by node in natural order."""
+        """Implements `Family.allocate`: the pods of each node together, node by node in natural order.
+
+        Each node gets the best devices that leave the later nodes enough of the devices which they share with it.
+        """
         draft, config = now.inputs.draft, now.inputs.config
         given: dict[str, dict[str, Grant]] = {}
         faults: list[str] = []
         by_node: dict[int, list[PodInfo]] = {}
         for key, node in nodes.items():
             by_node.setdefault(node, []).append(draft.snapshot.pods[key])
+        rules = {node: [DynamicResources(pod, draft, config) for pod in pods] for node, pods in by_node.items()}
+        order = sorted(by_node, key=lambda one: natural_key(draft.snapshot.nodes[one].name))
+        wide = {node for node in order if rules[node][0].reaches_network(node)}
+        best = config.dra.choice == "topology"
         with draft.trial():
-            for node in sorted(by_node, key=lambda one: natural_key(draft.snapshot.nodes[one].name)):
-                pods = by_node[node]
-                choice = JointChoice([DynamicResources(pod, draft, config) for pod in pods], node, draft)
-                found = choice.choose(every=config.dra.choice == "topology") if choice.claims else None
+            for i, node in enumerate(order):
+                pods, choice = by_node[node], JointChoice(rules[node], node, draft)
+                rest = [(rule, at) for at in order[i + 1 :] if at in wide for rule in rules[at]] if node in wide else []
+                others = SharedDevices(rest, without=[claim.key for claim in choice.claims])
+                found = choice.choose(every=best, others=others if others.claims else None) if choice.claims else None
                 if found is None and choice.claims:
                     names = ", ".join(pod.key for pod in pods)
                     faults.append(f"{names} on {draft.snapshot.nodes[node].name}: no devices for the claims")

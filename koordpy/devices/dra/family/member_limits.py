@@ -13,7 +13,8 @@ devices. Otherwise, such as for devices of nodes and of the network together, th
 placements on several nodes are left out.
 """
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +26,7 @@ from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import IN_USE, PLUGIN, claims_refusal
 from koordpy.devices.dra.filters.claim_requests import Alternative, UnallocatedClaim
+from koordpy.devices.dra.filters.cross_node_search import SharedDevices
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
 from koordpy.devices.dra.ledger.device_objects import whole_devices
@@ -32,8 +34,6 @@ from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
 from koordpy.framework.device_limits import LimitColumn, MemberLimits
 from koordpy.pods.claim_refs import CLAIMS, MAX_CONSUMERS, DeviceId
 from koordpy.pods.pod_info import PodInfo
-
-UNSUPPORTED = "unsupported: resource claims among the members of a gang"
 
 
 @dataclass(eq=False)
@@ -56,7 +56,7 @@ class MemberLimitReader:
         self, kinds: Mapping[bytes, PodInfo], numbers: Mapping[bytes, int], draft: Draft, config: KoordpyConfiguration
     ) -> None:
         """kinds: shape -> a pending pod. numbers: shape -> number of pending pods."""
-        self._draft, self._ledger = draft, claim_ledger(draft.ledgers)
+        self._draft, self._ledger, self._config = draft, claim_ledger(draft.ledgers), config
         self._view = claim_view(draft.snapshot.families)
         self._matching = DeviceMatching(self._view.objects.offers)
         self._numbers = numbers
@@ -157,15 +157,32 @@ class MemberLimitReader:
             equal[key] = equal.get(key, 0) + self._numbers[shape]
         for shape, key in keys.items():
             self._ledger.apart[shape] = equal[key]
-        open_claims = {
-            shape: [one for wants in self._rules[shape].wants() for one in wants.claims] for shape in together
-        }
-        wide = {shape for shape, claims in open_claims.items() if any(map(self._is_wide, claims))}
-        # devices that several nodes reach are searched for the pods of one node only
-        several = sum(self._numbers[shape] for shape in wide) > 1
-        one_node = [some for some, groups in self.limits.one_domain if len(np.unique(groups)) == len(groups)]
-        if several and wide & own.keys() and not any(wide <= set(some) for some in one_node):
-            self.limits.refusals.update(dict.fromkeys(own, UNSUPPORTED))
+        if any(self._is_wide(claim) for shape in together for claim in self._open_claims(shape)):
+            self._limit_across(sets if simple and not shared else ())
+
+    def _open_claims(self, shape: bytes) -> Iterator[UnallocatedClaim]:
+        return (one for wants in self._rules[shape].wants() for one in wants.claims)
+
+    def _limit_across(self, sets: Sequence[_DeviceSet]) -> None:
+        """Adds the check of plans on several nodes that share devices, and sums that every such plan satisfies."""
+        self.limits.fits_across = self._fits_across
+        usage = self._ledger.usage
+        closed = frozenset[DeviceId]().union(*(rule.closed() for rule in self._rules.values()))
+        for one in sets:
+            if one.is_local or any(device.multi for device in one.devices):
+                continue
+            asks = Counter[bytes]()
+            for inner in sets:
+                if inner.devices <= one.devices:
+                    asks.update(inner.asks)
+            number = sum(not usage.is_used(device.id) and device.id not in closed for device in one.devices)
+            self.limits.stocks.append((number, asks))
+
+    def _fits_across(self, pods: Sequence[tuple[PodInfo, int]]) -> bool:
+        """Returns whether pods on their nodes find devices together, as far as several nodes share devices."""
+        rules = [(DynamicResources(pod, self._draft, self._config), node) for pod, node in pods if CLAIMS in pod.asks]
+        found = SharedDevices(rules)
+        return not found.are_shared or found.is_possible()
 
     def _is_wide(self, claim: UnallocatedClaim) -> bool:
         """Returns whether a device that several nodes reach suits a claim."""

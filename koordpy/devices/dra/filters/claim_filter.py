@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.keys import HOSTNAME
-from koordpy.api.objects import NodeSelector, NodeSelectorTerm
+from koordpy.api.objects import NodeSelector
 from koordpy.cache.snapshot import Ints
 from koordpy.devices.dra.filters import claim_refusal as refusal_texts
 from koordpy.devices.dra.filters.all_devices import fails_beyond
@@ -28,7 +27,7 @@ from koordpy.devices.dra.filters.gate_limits import allocated_limit, extended_li
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import DraftClaims, Mask, Wants
 from koordpy.devices.dra.ledger.binding_conditions import is_given_up
-from koordpy.devices.dra.ledger.claim_allocation import node_selector
+from koordpy.devices.dra.ledger.claim_allocation import asks_for_name, node_selector
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import is_selected
 from koordpy.framework.attempt_error import AttemptError
@@ -67,8 +66,6 @@ class DynamicResources(DraftClaims, Rule):
     def is_in_problem(self) -> bool:  # type: ignore[override]
         """True if columns express how pods of different shapes share devices of a node (`member_limits.py`)."""
         return self.pod.shape not in self._ledger.apart
-
-    # -- the verdict ---------------------------------------------------------------------------------------------------
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         """Implements `Rule.change`: only pods with claims use devices."""
@@ -174,7 +171,7 @@ class DynamicResources(DraftClaims, Rule):
             allocation = self._ledger.allocation(key) if key not in self._ledger.taken else None
             selector = allocation.node_selector if allocation is not None else None
             terms = selector.node_selector_terms if selector is not None else ()
-            if terms and all(map(_asks_for_name, terms)) and self._is_reserved_by_others(key):
+            if terms and all(map(asks_for_name, terms)) and self._is_reserved_by_others(key):
                 return key.partition("/")[2]
         return ""
 
@@ -333,11 +330,23 @@ class DynamicResources(DraftClaims, Rule):
         fits = self.verdict().fits
         most = self._ledger.apart[self.pod.shape]
         for node in np.nonzero(fits)[0].tolist():
-            number = 1
-            while number < most and self._holds(node, number + 1):
-                number += 1
-            out[node] = number
+            out[node] = self._most_pods(node, most)
         return out
+
+    def _most_pods(self, node: int, most: int) -> int:
+        """Returns the number of pods like this one, at most `most`, for which a node has devices. Stored for nodes that
+        reach the same devices, and for pods with equal claims."""
+        ledger, devices = self._ledger, self.offers.at(self._nodes[node]).devices
+        at = node if self.least_bandwidth or not self.reaches_network(node) else -1
+        key = "pods", at, devices, self.wants_at(node).content, self.capacity_key(), self.closed(), most
+        known: tuple[int, int] | None = ledger.memo.get(key)
+        if known is None or known[0] != len(ledger.changed):
+            low, high = 1, most
+            while low < high:
+                middle = (low + high + 1) // 2  # a node that serves a number of pods serves any smaller one
+                low, high = (middle, high) if self._holds(node, middle) else (low, middle - 1)
+            known = ledger.memo[key] = len(ledger.changed), low
+        return known[1]
 
     def _holds(self, node: int, number: int) -> bool:
         """Returns whether a node has devices for a number of pods with claims like these."""
@@ -382,10 +391,3 @@ class DynamicResources(DraftClaims, Rule):
                     slow = found.slowest
                     rows[node] = (-alternatives_score(found.alternatives), -slow[0], -slow[1], found.left)
         return np.array([rows[node] for node in nodes.tolist()], dtype=np.int64)
-
-
-def _asks_for_name(term: NodeSelectorTerm) -> bool:
-    """Returns whether a term asks for nodes by name."""
-    return any(one.key == "metadata.name" and one.operator == "In" for one in term.match_fields) or any(
-        one.key == HOSTNAME and one.operator == "In" for one in term.match_expressions
-    )

@@ -6,7 +6,7 @@ one search over the claims of all pods are compared. Solutions are left out that
 devices, or by the order of equal pods. `link_order.py` compares links.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -48,11 +48,13 @@ class BestChoice:
         """kB/s of the slowest link between devices of one driver, and of different drivers, by classes of all nodes."""
         self.left = 0
         """Free suitable devices that the solution leaves."""
+        self.leaves: Callable[[], bool] | None = None
+        """Returns whether a solution, which is in use during the call, may be chosen; None if every solution may."""
         self._suitable: list[int] | None = None
 
     def choose_sets(self, search: DeviceSearch) -> bool:
         """Sets the best solution if it can be chosen by sets of devices; returns False otherwise."""
-        problem = self._set_problem(search) if self._every else None
+        problem = self._set_problem(search) if self._every and self.leaves is None else None
         if problem is None or not can_choose(problem):
             return False
         search.check_sizes()
@@ -122,14 +124,15 @@ class BestChoice:
         self._apply(grants, 1)
         shared = [search.devices[at] for one, at in results if not one.admin and search.devices[at].multi]
         rank = (*rank, -sum(_is_takeable(one, self._usage) for one in search.devices), _emptiness(shared, self._usage))
+        is_better = (self.grants is None or rank < self.rank) and (self.leaves is None or self.leaves())
         self._apply(grants, -1)
-        if self.grants is None or rank < self.rank:
+        if is_better:
             self.grants, self.rank, self.alternatives, self.left = grants, rank, first, rest.bit_count()
             every = self._held
             for one in linked:
                 every |= one
             self.slowest = self._order.compared(every)
-        return not self._every
+        return is_better and not self._every
 
     def _apply(self, grants: Sequence[Grant], sign: int) -> None:
         """Adds a solution to the devices in use (sign 1), or removes it (-1)."""

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from koordpy.cache.plan_draft import Draft
 from koordpy.devices.dra.filters.claim_requests import AttemptFault, UnallocatedClaim
+from koordpy.devices.dra.filters.cross_node_search import SharedDevices
 from koordpy.devices.dra.filters.device_choice import BestChoice, PodShare, best_choice
 from koordpy.devices.dra.filters.pod_claims import DraftClaims
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
@@ -52,9 +53,9 @@ class JointChoice:
                 first[wants.content] = own[0]
             self.owned.append(own)
 
-    def choose(self, *, every: bool) -> BestChoice | None:
+    def choose(self, *, every: bool, others: SharedDevices | None = None) -> BestChoice | None:
         """Returns the best devices, or the first ones that kube-scheduler's order finds if `every` is False; None if
-        the node lacks devices."""
+        the node lacks devices. others: pods of other nodes, which must find devices beside them."""
         lead = self._pods[0]
         shares = [
             PodShare(tuple(own), sum(1 << at for at in pod.fixed(self._node)))
@@ -65,11 +66,14 @@ class JointChoice:
             self.claims,
             pods=list(zip(self._pods, self.owned, strict=True)),
             links=every,
+            twins=others.twins(lead.offers.at(lead.node(self._node)).devices) if others is not None else (),
             after=self._after if every else None,
         )
         best = BestChoice(
             claim_ledger(self._draft.ledgers).usage, lead.order(self._node), shares, self._held(), every=every
         )
+        if others is not None:
+            best.leaves = others.is_possible
         try:
             found = best_choice(search, best)
         except AttemptFault:

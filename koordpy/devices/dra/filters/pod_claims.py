@@ -155,6 +155,15 @@ class DraftClaims:
         """Devices in use on the draft. Must not be changed."""
         return self._ledger.usage
 
+    def reaches_network(self, node: int) -> bool:
+        """Returns whether a node (position) reaches a device that other nodes may reach."""
+        return any(not device.node for device in self.offers.at(self._nodes[node]).devices)
+
+    @property
+    def search_limit(self) -> int:
+        """Maximum number of devices that one search tries."""
+        return self._dra.search_limit
+
     def node(self, at: int) -> NodeInfo:
         """Returns a node by its position."""
         return self._nodes[at]

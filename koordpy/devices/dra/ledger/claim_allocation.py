@@ -16,6 +16,7 @@ from koordpy.api.claim_objects import (
     DeviceToleration,
     ResourceClaim,
 )
+from koordpy.api.keys import HOSTNAME
 from koordpy.api.objects import NodeSelector, NodeSelectorTerm, Requirement
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
 from koordpy.pods.claim_refs import Grant
@@ -117,3 +118,10 @@ def frees_devices(before: ResourceClaim | None, after: ResourceClaim | None) -> 
         return True
     users = after.status.reserved_for
     return bool(users) and any(one not in users for one in before.status.reserved_for)
+
+
+def asks_for_name(term: NodeSelectorTerm) -> bool:
+    """Returns whether a term asks for nodes by name."""
+    return any(one.key == "metadata.name" and one.operator == "In" for one in term.match_fields) or any(
+        one.key == HOSTNAME and one.operator == "In" for one in term.match_expressions
+    )
