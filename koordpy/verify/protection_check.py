@@ -97,5 +97,6 @@ def check_surplus(
 
 
 def _staying(pods: Iterable[PodInfo], gone: Mapping[str, PodInfo]) -> list[PodInfo]:
-    """Returns the bound pods that are not terminating and not in `gone`."""
-    return [pod for pod in pods if pod.bound and pod.key not in gone and not pod.pod.metadata.deletion_timestamp]
+    """Returns the live pods (bound, not on a lost node) that are not terminating and not in `gone`."""
+    live = (pod for pod in pods if pod.bound and not pod.lost)
+    return [pod for pod in live if pod.key not in gone and not pod.pod.metadata.deletion_timestamp]

@@ -246,3 +246,26 @@ def test_a_degraded_gang_says_how_many_it_has() -> None:
     told = gang_of(plan)
     assert told.status is GangStatus.DEGRADED and told.message.startswith("3 of 4 members; ")
     assert told.repair is not None and (told.repair.missing, told.repair.ranks) == (1, (3,))
+
+
+@pytest.mark.parametrize(
+    ("surplus", "evicted"),
+    [
+        pytest.param(0, {"v-0", "v-1"}, id="the-missing-member-evicts-a-gang"),
+        pytest.param(1, set(), id="a-member-above-the-minimum-evicts-none"),
+    ],
+)
+def test_lost_members_make_their_successor_no_surplus(surplus: int, evicted: set[str]) -> None:
+    """The plan check counts members as the search does (preemption.md 3.7)."""
+    cluster = [
+        *(node(f"n{i}") for i in range(2)),
+        unreachable("n2"),
+        node("n3:2"),
+        group("g", 3 - surplus),
+        group("v", 2),
+    ]
+    others = [pod(f"v-{i}", gang="v", at="n3") for i in range(2)]
+    members = [*(member(i, at=f"n{i}", priority=9) for i in range(3)), member(2, name="g-2b", priority=9)]
+    plan = planned(*cluster, *members, *others)
+    assert not plan.rejected
+    assert {one.pod_key.partition("/")[2] for one in plan.evictions} == evicted
