@@ -23,6 +23,7 @@ from tests.workloads.cluster import (
 
 JOB_NAME = "training.kubeflow.org/job-name"
 VOLCANO = "scheduling.k8s.io/group-name"
+UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
 def bare(name: str, *, scheduler: str = "koord-scheduler", owner: Json | None = None, **more: Any) -> Json:
@@ -514,6 +515,24 @@ def test_a_job_that_has_lost_a_member_gives_up_when_its_grace_is_over(
     assert sorted(one["pod"] for one in answer.document["evictions"]) == gone
     message = answer.gangs["train"]["message"]
     assert message.startswith("gang default/train: never fits: " if gone else "2 of 3 members; "), message
+
+
+@pytest.mark.parametrize(
+    ("spec", "cause"),
+    [
+        pytest.param(None, "NodeGone", id="gone"),
+        pytest.param({"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]}, "NodeTaint", id="unreachable"),
+    ],
+)
+def test_a_job_is_degraded_as_soon_as_a_node_is_lost(spec: Json | None, cause: str, tmp_path: Path) -> None:
+    """The pod on the lost node still exists, but it is no member (repair.md 4.1)."""
+    *sound, lost, free = nodes(4)
+    cluster = [*sound, free, *([{**lost, "spec": spec}] if spec is not None else [])]
+    pods = [pod(f"train-{i}", i, node=f"n{i}", template={"notes": TOGETHER}) for i in range(3)]
+    told = simulate(tmp_path, *cluster, job(number=3, meta={"uid": "j1"}), *pods).gangs["train"]
+    assert (told["status"], told["bound"]) == ("Degraded", 2)
+    assert told["repair"]["lost"] == [{"pod": "default/train-2", "node": "n2", "cause": cause}]
+    assert (told["repair"]["missing"], told["repair"]["ranks"], told["repair"]["seats"]) == (1, [2], {"n3": 1})
 
 
 def test_a_member_that_failed_long_ago_and_was_replaced_does_not_shorten_the_grace(tmp_path: Path) -> None:
