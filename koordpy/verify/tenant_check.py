@@ -128,7 +128,7 @@ class TenantCheck:
         nodes = [node for node in self.snapshot.nodes if node.name in names]
         able: dict[bytes, bool] = {}
         for pod in self.snapshot.pods.values():
-            if pod.bound and pod.node in names:
+            if pod.bound and not pod.lost and pod.node in names:
                 self._add(usage, pod.owner, pod.charged)
             elif pod.pending:
                 if pod.shape not in able:
@@ -155,7 +155,7 @@ class TenantCheck:
         if known is None:
             known = self.known[names] = [QuotaUse(replace(self.quotas, usage={}, demand={})), 0]
             for pod in self.snapshot.pods.values():
-                if pod.bound and pod.node in names:
+                if pod.bound and not pod.lost and pod.node in names:
                     known[0].change(pod, 1)
         use, seen = known
         for pod, position, sign in draft.changes[seen:]:

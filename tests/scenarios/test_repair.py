@@ -3,17 +3,22 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.objects import Node, NodeSpec, Pod, Taint, Toleration, Wire
 from koordpy.cache.cluster_state import ClusterState
+from koordpy.cache.plan_draft import Draft
 from koordpy.config.configuration import KoordpyConfiguration, StaleGangs
 from koordpy.config.node_failures import Repair
 from koordpy.devices.family_registry import make_state
+from koordpy.fairness.tenant_entitlements import entitlements_of
+from koordpy.feasibility.round_state import RoundState
 from koordpy.plan.round_plan import GangReport, GangStatus, RoundPlan
 from koordpy.planner.planning_round import plan_round
+from koordpy.preemption.rules.usable_shares import TenantShares
 from tests.scenarios.cluster import TWO_LAYERS, group, node, nodes_of, pod, wish
 
 MUST = wish({"blockLayer": "Must"})
@@ -269,3 +274,16 @@ def test_lost_members_make_their_successor_no_surplus(surplus: int, evicted: set
     plan = planned(*cluster, *members, *others)
     assert not plan.rejected
     assert {one.pod_key.partition("/")[2] for one in plan.evictions} == evicted
+
+
+@pytest.mark.parametrize("near", [("n0", "n1"), ("n0", "n1", "n3"), ("n2",), ("n2", "n3")])
+def test_lost_members_are_in_no_share_on_some_of_the_nodes(near: tuple[str, ...]) -> None:
+    """Usage on some nodes is added up, or subtracted from the whole: either way without what is lost."""
+    cluster = [*(node(f"n{i}") for i in range(2)), unreachable("n2"), node("n3"), group("g", 3)]
+    snapshot = state_of(*cluster, *(member(i, at=f"n{i}") for i in range(3))).snapshot(NOW)
+    round_state = RoundState(Draft(snapshot), KoordpyConfiguration())
+    mins = entitlements_of(snapshot, KoordpyConfiguration().fairness, snapshot.quotas)
+    assert mins is not None
+    here = np.array([one.name in near for one in snapshot.nodes])
+    found = TenantShares(round_state, mins)._quotas_on(here)
+    assert sum(sums["pods"] for sums in found.usage.values()) == len({"n0", "n1"}.intersection(near))

@@ -210,8 +210,8 @@ class TenantShares:
                 add_amounts(total, node.allocatable, sign)
                 cards += sign * card_hundredths(node.allocatable)
         for pod in snapshot.pods.values():
-            # a pod on an unknown node is on none of the given nodes
-            if pod.bound and (index[pod.node] in counted if pod.node in index else not inside):
+            # a pod on an unknown node is on none of the given nodes; one on a lost node is in no share (repair.md 4.1)
+            if pod.bound and not pod.lost and (index[pod.node] in counted if pod.node in index else not inside):
                 add_amounts(usage.setdefault(pod.owner, {}), in_sums(pod.charged), sign)
         waiting = {owner: dict(sums) for owner, sums in every.demand.items()}
         able: dict[bytes, bool] = {}
