@@ -213,7 +213,8 @@ class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]])
         return {**there, **wanted}
 
     async def _send(
-        self, obj: ClusterNetworkTopology, resource: Resource, wanted: dict[str, Any], there: dict[str, Any]
+        self, obj: ClusterNetworkTopology, resource: Resource, wanted: dict[str, Any], there: dict[str, Any] | None
     ) -> bool:
-        changed = {name: value for name, value in wanted.items() if value != there.get(name)}
+        old = there or {}
+        changed = {name: value for name, value in wanted.items() if there is None or value != old.get(name)}
         return await patch_status(self._context.client, resource, obj.metadata, changed)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import convert, to_builtins
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from koordpy.api import keys
 from koordpy.api.custom_objects import ElasticQuotaStatus
@@ -67,6 +67,12 @@ def test_a_resource_that_is_no_longer_shown_is_taken_out() -> None:
     there = ElasticQuotaStatus(used={"cpu": "1", "memory": "2"})
     patch = status_patch(ElasticQuotaStatus(used={"cpu": "1"}), there)
     assert patch == {"used": {"cpu": "1", "memory": None}}
+
+
+def test_a_patch_of_a_status_that_is_not_known_has_each_field() -> None:
+    patch = status_patch(ElasticQuotaStatus(used={"cpu": "1"}), None)
+    assert patch.keys() == {one.encode_name for one in fields(ElasticQuotaStatus)}
+    assert {name: value for name, value in patch.items() if value} == {"used": {"cpu": "1"}}
 
 
 @pytest.mark.parametrize("mode", ["gpu-count", "exact", "kai"])

@@ -31,6 +31,8 @@ class Words(StatusWriter[Kind, str]):
         self.object: Kind | None = Kind()
         self.word, self.writes = "new", [""]
         self.answers: list[Any] = []
+        self.known: list[str | None] = []
+        """The status that each write was compared with; None: every field is written."""
 
     def _find(self, key: str) -> tuple[Kind, Resource] | None:
         return (self.object, POD_GROUPS) if self.object is not None else None
@@ -44,8 +46,9 @@ class Words(StatusWriter[Kind, str]):
     def _differ_in_numbers_only(self, said: str, wanted: str) -> bool:
         return said.rstrip("0123456789") == wanted.rstrip("0123456789")
 
-    async def _send(self, obj: Kind, resource: Resource, wanted: str, there: str) -> bool:
+    async def _send(self, obj: Kind, resource: Resource, wanted: str, there: str | None) -> bool:
         self.writes.append(wanted)
+        self.known.append(there)
         answer = self.answers.pop(0) if self.answers else True
         if isinstance(answer, Exception):
             raise answer
@@ -109,6 +112,23 @@ async def test_a_write_counts_until_the_watch_must_have_brought_it() -> None:
     assert await desk.after(1) == ["new", "new"]
     desk.words.word = "newer"
     assert await desk.after(TRUSTED_SECONDS) == ["new", "new"], "nothing says that it changed"
+
+
+@pytest.mark.parametrize(
+    "is_shown", [pytest.param(True, id="the-watch-shows-it"), pytest.param(False, id="it-does-not")]
+)
+async def test_after_a_write_of_unknown_outcome_every_field_is_written(is_shown: bool) -> None:
+    desk = Desk()
+    assert await desk.after(0) == ["new"]
+    desk.words.word, desk.words.answers = "broken", [Unreachable("no answer")]
+    desk.words.mark("d/a")
+    await desk.after(0)
+    assert desk.words.object is not None
+    desk.words.object.status = "broken" if is_shown else "new"
+    desk.words.word = "new"
+    desk.words.mark("d/a")
+    assert await desk.after(0) == ["new", "broken", "new"]
+    assert desk.words.known == ["", "new", None]
 
 
 async def test_counts_wait_and_news_does_not() -> None:

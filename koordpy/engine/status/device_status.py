@@ -68,7 +68,7 @@ class DeviceStatusWriter(WholeStatusWriter[Device, DeviceStatus]):
         conditions = merged_conditions(obj.status.conditions, ours, now=self._context.now())
         return DeviceStatus(allocations=device_allocations(state, key), conditions=conditions)
 
-    async def _send(self, obj: Device, resource: Resource, wanted: DeviceStatus, there: DeviceStatus) -> bool:
+    async def _send(self, obj: Device, resource: Resource, wanted: DeviceStatus, there: DeviceStatus | None) -> bool:
         ours = [condition_body(one) for one in wanted.conditions if one.reason in _REASONS.get(one.type, ())]
         status = {"conditions": ours, **({"allocations": wanted.allocations} if wanted.allocations else {})}
         return await patch_status(self._context.client, resource, obj.metadata, status, kind="apply")

@@ -119,7 +119,7 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
     def _render(self, key: str, obj: Pod, there: Said) -> Said:
         return self._verdicts[key].said
 
-    async def _send(self, obj: Pod, resource: Resource, wanted: Said, there: Said) -> bool:
+    async def _send(self, obj: Pod, resource: Resource, wanted: Said, there: Said | None) -> bool:
         """Patches the condition, even if the pod in the cache has it already. Returns False if the pod is deleted, or
         if other writers keep changing it."""
         assert wanted is not None

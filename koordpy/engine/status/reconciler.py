@@ -201,10 +201,12 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         if wanted == said and key not in self._unsure:
             # the watch does not show our write yet, or shows an earlier write that arrived late: process it again
             return self.keeps_foreign_changes or seen == wanted
-        if self._differ_in_numbers_only(said, wanted) and age < self._context.settings.wobble_hold_seconds:
+        wobbles = wanted != said and self._differ_in_numbers_only(said, wanted)
+        if wobbles and age < self._context.settings.wobble_hold_seconds:
             return False
         try:
-            if not await self._send(obj, resource, wanted, there):
+            # after a write of unknown outcome every field may differ, so all are written
+            if not await self._send(obj, resource, wanted, None if key in self._unsure else there):
                 return False  # the object is deleted, which the watch will show, or other writers keep changing it
         except (ApiError, Unreachable) as error:
             if not self._context.client.complained(error, "patch", f"{resource.name}/status"):
@@ -219,9 +221,13 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         return True
 
     def _current(self, key: str, obj: Seen) -> Said:
-        """Returns the current status: this writer's last write while it is recent, else the status by the watch."""
+        """Returns the current status: this writer's last write while it is recent, else the status by the watch.
+
+        A write of unknown outcome may have replaced the last write, so the watch is read then.
+        """
         last, age = self._writes.last(key, obj.metadata.uid)
-        return last if last is not None and age < TRUSTED_SECONDS else self._read(obj)
+        is_trusted = age < TRUSTED_SECONDS and key not in self._unsure
+        return last if last is not None and is_trusted else self._read(obj)
 
     def _forget(self, key: str) -> None:
         super()._forget(key)
@@ -253,8 +259,11 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         return False
 
     @abc.abstractmethod
-    async def _send(self, obj: Seen, resource: Resource, wanted: Said, there: Said) -> bool:
-        """Writes the status. Returns False if the object does not exist any more. Raises as the client does."""
+    async def _send(self, obj: Seen, resource: Resource, wanted: Said, there: Said | None) -> bool:
+        """Writes the status. Returns False if the object does not exist any more. Raises as the client does.
+
+        there: the current status; None if it is not known, so that each field must be written.
+        """
 
     def _written(self, key: str, said: Said, wanted: Said) -> None:
         """Called after the API server has accepted a write. said: the status before."""
@@ -280,5 +289,5 @@ class WholeStatusWriter(StatusWriter[Seen, Status]):
         empty = {one.name: one.default for one in msgspec.structs.fields(wanted) if one.encode_name in absent}
         return msgspec.structs.replace(wanted, **empty)
 
-    async def _send(self, obj: Seen, resource: Resource, wanted: Status, there: Status) -> bool:
+    async def _send(self, obj: Seen, resource: Resource, wanted: Status, there: Status | None) -> bool:
         return await patch_status(self._context.client, resource, obj.metadata, status_patch(wanted, there))

@@ -106,9 +106,15 @@ async def patch_status(
     return True
 
 
-def status_patch(wanted: Wire, there: Wire) -> dict[str, Any]:
-    """Returns a merge patch that turns status `there` into status `wanted`; null removes fields that are not wanted."""
-    new, old = _body(wanted), _body(there)
+def status_patch(wanted: Wire, there: Wire | None) -> dict[str, Any]:
+    """Returns a merge patch that turns status `there` into status `wanted`; null removes fields that are not wanted.
+
+    there: None if the current status is not known; then the patch has each field.
+    """
+    new = _body(wanted)
+    if there is None:
+        return {**dict.fromkeys(one.encode_name for one in fields(wanted)), **new}
+    old = _body(there)
     patch: dict[str, Any] = {}
     for name in dict.fromkeys((*new, *old)):
         value, before = new.get(name), old.get(name)

@@ -86,18 +86,20 @@ def current_status(group: WorkloadObject) -> tuple[VolcanoStatus, list[Mapping[s
 
 
 def patch_of(
-    wanted: VolcanoStatus, there: VolcanoStatus, conditions: Sequence[Mapping[str, Any]], now: float
+    wanted: VolcanoStatus, there: VolcanoStatus | None, conditions: Sequence[Mapping[str, Any]], now: float
 ) -> dict[str, Any]:
     """Returns the changed fields of a status as a merge patch; empty if nothing changed. now: seconds since 1970.
 
-    conditions: all current conditions. The patch contains those of other writers unchanged, because a merge patch
-    replaces whole lists.
+    there: None if the current status is not known. conditions: all current conditions. The patch contains those of
+    other writers unchanged, because a merge patch replaces whole lists.
     """
     patch: dict[str, Any] = {
-        name: getattr(wanted, name) for name in ("phase", *COUNTS) if getattr(wanted, name) != getattr(there, name)
+        name: getattr(wanted, name)
+        for name in ("phase", *COUNTS)
+        if there is None or getattr(wanted, name) != getattr(there, name)
     }
     told = (wanted.condition, wanted.reason, wanted.message)
-    if wanted.condition and told != (there.condition, there.reason, there.message):
+    if wanted.condition and (there is None or told != (there.condition, there.reason, there.message)):
         made = dict(zip(("type", "reason", "message"), told, strict=True)) | {"status": "True"}
         was = next((one for one in conditions if one.get("type") == wanted.condition), {})
         since = was.get("lastTransitionTime") if was.get("status") == "True" else None
@@ -171,7 +173,9 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
         same = replace(said, message="") == replace(wanted, message="")
         return same and differs_in_numbers(said.message, wanted.message)
 
-    async def _send(self, obj: WorkloadObject, resource: Resource, wanted: VolcanoStatus, there: VolcanoStatus) -> bool:
+    async def _send(
+        self, obj: WorkloadObject, resource: Resource, wanted: VolcanoStatus, there: VolcanoStatus | None
+    ) -> bool:
         patch = patch_of(wanted, there, current_status(obj)[1], self._context.now())
         return not patch or await patch_status(self._context.client, resource, obj.metadata, patch)
 
