@@ -76,6 +76,13 @@ def may_be_lost(node: Node, settings: Repair) -> bool:
     return any(True for _ in _marks(node, settings))
 
 
+def reported_losses(node: Node, settings: Repair) -> frozenset[str]:
+    """Returns the types of `repair.lostConditions` that are True on a node, whether or not it is lost already."""
+    if not settings.lost_conditions:
+        return frozenset()
+    return frozenset(one.type for one in node.status.conditions if one.status == "True") & {*settings.lost_conditions}
+
+
 def lost_node(node: Node, now: float, settings: Repair) -> LostNode | None:
     """Returns the marks by which a node is lost; None if it is not lost. now: seconds since the epoch."""
     taints: list[Taint] = []

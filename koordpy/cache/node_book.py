@@ -12,7 +12,7 @@ from koordpy.api import keys
 from koordpy.api.custom_objects import ClusterNetworkTopology, HyperNode
 from koordpy.api.key_hints import Holder
 from koordpy.api.objects import Node
-from koordpy.cache.lost_nodes import LostNode, lost_node, may_be_lost, next_loss
+from koordpy.cache.lost_nodes import LostNode, lost_node, may_be_lost, next_loss, reported_losses
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
 from koordpy.cache.topology_gaps import LabelGaps, TopologyGaps, find_gaps
 from koordpy.config.node_failures import Repair
@@ -169,6 +169,10 @@ class NodeBook:
         """Returns node name -> why it is lost, of each lost node. now: seconds since the epoch."""
         found = ((name, lost_node(node, now, self._repair)) for name, node in self._marked.items())
         return {name: lost for name, lost in found if lost is not None}
+
+    def reported_losses(self, node: NodeInfo) -> frozenset[str]:
+        """Returns the types of `repair.lostConditions` that are True on a node."""
+        return reported_losses(node.node, self._repair)
 
     def next_loss(self, now: float) -> float | None:
         """Returns when the next node becomes lost, in seconds since the epoch; None if no node is about to."""

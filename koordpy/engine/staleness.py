@@ -44,10 +44,10 @@ def find_stale_reason(
 ) -> str:
     """Returns why a unit's plan is stale, as a word for logs and metrics; empty if it is not stale.
 
-    `pod`: a pod was deleted or changed. `node`: a node was removed, relabelled or tainted. `room`: a node has too
-    little capacity now. `neighbour`: another scheduler bound a pod to the node, and one of the pods has affinity or
-    spread terms or host ports. `group`: settings of the gang changed. `topology`: the layers changed. Name of a device
-    family: a planned device is not available any more.
+    `pod`: a pod was deleted or changed. `node`: a node was removed, relabelled, tainted or reported broken. `room`: a
+    node has too little capacity now. `neighbour`: another scheduler bound a pod to the node, and one of the pods has
+    affinity or spread terms or host ports. `group`: settings of the gang changed. `topology`: the layers changed. Name
+    of a device family: a planned device is not available any more.
 
     foreign: node -> pods that other schedulers bound to it since the snapshot. victims: keys of pods that the plan
     evicts; their devices, and devices of terminating pods, count as free.
@@ -70,7 +70,7 @@ def find_stale_reason(
     for name, (count, amounts, interacts) in need.items():
         node = state.nodes.get(name)
         planned = snapshot.nodes[snapshot.index[name]]
-        if node is None or differs(node, planned):
+        if node is None or differs(state, node, planned):
             return "node"
         neighbours = foreign.get(name, ())
         # placements of this process need no check here: ordinary rounds follow one another, and for a search
@@ -214,7 +214,7 @@ class PlanGround:
         seen = state.ground(self._nodes)
         if len(seen) != len(self._seen) or not all(map(is_, seen, self._seen)):
             self._seen = seen
-            gone = any(differs(state.nodes.get(name), then) for name, then in self._nodes.items())
+            gone = any(differs(state, state.nodes.get(name), then) for name, then in self._nodes.items())
             self._lost = "node" if gone else devices_lost(state, self._placements, self._victims)
         return self._lost
 
@@ -275,19 +275,20 @@ def _fits(state: ClusterState, node: NodeInfo, count: int, amounts: Amounts) -> 
     return all(used.get(name, 0) + amounts.get(name, 0) <= node.allocatable.get(name, 0) for name in names)
 
 
-def differs(now: NodeInfo | None, then: NodeInfo | None) -> bool:
-    """Returns True if a node was removed or recreated, or if its labels, taints or declared features changed. now,
-    then: None if the node does not exist."""
+def differs(state: ClusterState, now: NodeInfo | None, then: NodeInfo | None) -> bool:
+    """Returns True if a node was removed or recreated, or if its labels, taints, declared features or reports of a loss
+    (`repair.lostConditions`) changed. now, then: None if the node does not exist."""
     if now is then:
         return now is None
     if now is None or then is None:
         return True
     if now.labels != then.labels or now.taints != then.taints:
         return True
-    return (
-        now.node.metadata.uid != then.node.metadata.uid
-        or now.node.status.declared_features != then.node.status.declared_features
-    )
+    if now.node.metadata.uid != then.node.metadata.uid:
+        return True
+    if now.node.status.declared_features != then.node.status.declared_features:
+        return True
+    return state.nodes.reported_losses(now) != state.nodes.reported_losses(then)
 
 
 def _interacts(pod: PodInfo) -> bool:

@@ -5,6 +5,7 @@ with a node, is acted on without any other event (repair.md 4.1, 4.4, 7)."""
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,11 @@ from tests.engine.test_degraded_gangs import figures, told
 from tests.engine.virtual import EPOCH_SECONDS
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
+PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "condition": ("status", {"conditions": [{"type": "Broken", "status": "True"}]}),
+    "taint": ("spec", {"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]}),
+}
+"""Mark that makes a node lost -> (part of the Node, its fields)."""
 
 
 def scheduled(cluster: Live) -> int | None:
@@ -402,3 +408,41 @@ async def test_the_nodes_of_moved_members_that_are_not_created_again_are_free_af
         await asyncio.sleep(20.0)
         assert not cluster.bound("a", "b", "c")
         await until(lambda: cluster.bound("a", "b", "c"), seconds=120.0)
+
+
+@in_virtual_time
+async def test_a_gang_is_told_to_be_whole_though_the_reply_on_its_loss_was_lost() -> None:
+    nodes = [small("n1", gpus=4), small("n2", gpus=4)]
+    async with live(nodes) as cluster, cluster.running(wobble_hold_seconds=1.0):
+        await bound_gang(cluster)
+        gone = cluster.places()["g-1"]
+        cluster.server.faults.fail(500, method="PATCH", path="*/podgroups/*", times=1, after=True)
+        cluster.server.store.delete("nodes", gone)
+        await until(lambda: degraded(cluster).get("status") == "True")
+        cluster.nodes(small(gone, gpus=4))
+        await until(lambda: (scheduled(cluster), degraded(cluster).get("reason")) == (2, "Repaired"))
+
+
+@pytest.mark.parametrize("mark", ["condition", "taint"])
+def test_no_pod_is_bound_to_a_node_that_is_reported_broken_while_it_is_planned(mark: str) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        own = msgspec.structs.replace(QUICK.config, repair=Repair(lost_after=0.0, lost_conditions=("Broken",)))
+        async with live([small("n1", gpus=4)]) as cluster:
+            cluster.planner.config = own
+            async with cluster.running(replace(QUICK, config=own)) as scheduler:
+                hold = cluster.planner.hold = threading.Event()
+                cluster.pod("p", gpus=1)
+                await until(lambda: bool(cluster.planner.rounds))
+                cluster.planner.hold = None
+                part, change = PARTS[mark]
+                cluster.server.store.update(
+                    "nodes", "n1", lambda old: {**old, part: {**old.get(part, {}), **change}}, status=part == "status"
+                )
+                await until(lambda: cluster.is_known_to(scheduler, "nodes"))
+                hold.set()
+                await until(lambda: bool(cluster.condition("p")))
+                await asyncio.sleep(3.0)
+                assert not cluster.bound("p")
+
+    play()

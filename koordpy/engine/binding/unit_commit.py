@@ -157,7 +157,7 @@ class Obstacles:
         if now.pod.metadata.deletion_timestamp is not None:
             return "pod"
         current = self._state.nodes.get(node)
-        if current is None or (not job.commit.sent and differs(current, job.node)):
+        if current is None or (not job.commit.sent and differs(self._state, current, job.node)):
             return "node"
         rejections = self._state.rejections
         if rejections is not None and rejections.takes_no(now, node, self._now()):
