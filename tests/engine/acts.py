@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tests.engine.failures import Failures
 from tests.engine.machines import Machines
 from tests.engine.network import Network
 from tests.engine.replica import Replica
@@ -38,13 +39,20 @@ class Acts:
 
     stage: Stage
     replicas: list[Replica]
+    failures: Failures
     users: Users = field(init=False)
     machines: Machines = field(init=False)
     network: Network = field(init=False)
 
     def __post_init__(self) -> None:
-        self.users, self.machines = Users(self.stage), Machines(self.stage)
+        self.users, self.machines = Users(self.stage, self.failures.set_up), Machines(self.stage)
         self.network = Network(self.stage, self.users, self.machines, self.replicas)
+
+    def prepare(self) -> None:
+        """Gangs that are to run before anything goes wrong, where they are repaired."""
+        for _ in range(2 if "repairs" in self.stage.traits else 0):
+            self.stage.made += 1
+            self.users.gang()
 
     def chances(self) -> dict[str, float]:
         """Act -> how likely it is, in proportion."""
@@ -64,6 +72,16 @@ class Acts:
             "cuts": {"cut": 1.0},
             "replicas": {"retire": 0.7, "unrenewed": 0.7},
             "ambushes": {"ambush": 3.0},
+            "repairs": {
+                "gpus": 2.0,
+                "cpu": 1.0,
+                "gang": 2.5,
+                "lose": 2.0,
+                "find": 2.0,
+                "breaks": 3.0,
+                "mends": 2.0,
+                "sick": 2.0,
+            },
         }
         out = {"gpus": 6.0, "cpu": 2.0, "gang": 4.0, "pair": 1.0, "join": 0.7, "delete": 3.0, "again": 1.0}
         out |= {"watch": 1.0, "cordon": 0.5}
@@ -85,7 +103,7 @@ class Acts:
         self._does(name)()
 
     def _does(self, name: str) -> Callable[[], None]:
-        who = next(who for who in (self.users, self.machines, self.network) if hasattr(who, name))
+        who = next(who for who in (self.users, self.machines, self.network, self.failures) if hasattr(who, name))
         does: Callable[[], None] = getattr(who, name)
         return does
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether whoever is evicted goes for somebody who waits, who had no room without, and who gets it in the end."""
 
+import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,12 +19,15 @@ from koordpy.api.storage_objects import PersistentVolume, PersistentVolumeClaim,
 from koordpy.api.times import rfc3339
 from koordpy.apiserver.embedded_server import ApiServer
 from koordpy.apiserver.resource_shelf import Change
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.family_registry import make_state
 from koordpy.engine.dispatch import RoundInput
 from koordpy.engine.evictions.evictor import EvictionPlan
 from koordpy.engine.scheduler import Scheduler
 from koordpy.plan.round_plan import RoundPlan
 from koordpy.planner.planning_round import plan_round
+from tests.engine.failures import NO_SEATS
 from tests.engine.manifests import (
     BUDGETS,
     CLAIMS_OF_DEVICES,
@@ -32,6 +37,8 @@ from tests.engine.manifests import (
     QUOTAS,
     TOPOLOGIES,
     Manifest,
+    annotations_of,
+    gang_of,
     live_on_node,
     nominated_node,
 )
@@ -88,6 +95,8 @@ class EvictionWatch:
     informed: Callable[[Scheduler], bool]
     faults: list[str]
     pods: Callable[[], dict[str, Manifest]]
+    config: KoordpyConfiguration = NO_SEATS
+    """The schedulers'."""
     count: int = 0
     _room_came: float = -FRESH_SECONDS
     _waiter_left: float = -FRESH_SECONDS
@@ -103,6 +112,8 @@ class EvictionWatch:
     """uids of the pods that the last plan of a scheduler was made on."""
     _lawful: set[str] = field(default_factory=set)
     """uids of victims that go for nobody's sake: gangs that stay half bound, quotas beyond their runtime."""
+    _known: dict[tuple[str, str], Any] = field(default_factory=dict)
+    """(uid, resourceVersion) -> the object as planners read it."""
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -187,11 +198,14 @@ class EvictionWatch:
     def _begun(self, plan: EvictionPlan, scheduler: Scheduler) -> _Plan:
         for victim in plan.evictions:
             self._chosen.add(victim.uid)
+            if victim.rule == "repair":
+                # its own gang is what it goes for
+                self._lawful.add(victim.uid)
             if (info := scheduler.state.pod(victim.pod_key)) is not None and info.gang is not None:
                 self._broken[info.gang.key] = self.time()
             if victim.rule == "stale-gang" and self._is_stale(victim.pod_key):
                 self._lawful.add(victim.uid)
-                if self.time() < LEAST_GRACE_SECONDS and self.one_clock():
+                if self.time() < LEAST_GRACE_SECONDS and self.one_clock() and not self._has_grace(victim.pod_key):
                     self.faults.append(f"{victim.pod_key} is given up before its gang has had its grace")
         there = {obj["metadata"]["uid"]: obj for obj in self.pods().values()}
         members = frozenset(one.uid for one in plan.nominations)
@@ -242,21 +256,44 @@ class EvictionWatch:
         return name if any(one["metadata"]["name"] == name for one in self.server.store.list(QUOTAS)) else ""
 
     def _is_stale(self, key: str) -> bool:
-        """Whether a pod is of a gang that has fewer members bound than its minimum."""
+        """Whether a pod's gang, or another gang of its GangGroup, has fewer members bound than its minimum. All of them
+        go together (repair.md 4.3)."""
         pods = self.pods()
         name = pods[key.partition("/")[2]]["metadata"]["labels"][keys.LABEL_POD_GROUP]
-        groups = {group["metadata"]["name"]: group["spec"]["minMember"] for group in self.server.store.list(GROUPS)}
-        members = [obj for obj in pods.values() if obj["metadata"].get("labels", {}).get(keys.LABEL_POD_GROUP) == name]
-        return sum(map(live_on_node, members)) < groups.get(name, 0)
+        groups = {group["metadata"]["name"]: group for group in self.server.store.list(GROUPS)}
+        if name not in groups:
+            return False
+        joint = json.loads(annotations_of(groups[name]).get(keys.GANG_GROUPS, "[]"))
+        names = {name, *(one.partition("/")[2] for one in joint)} & groups.keys()
+        bound = Counter(gang_of(obj) for obj in pods.values() if live_on_node(obj))
+        return any(bound[one] < groups[one]["spec"]["minMember"] for one in names)
+
+    def _has_grace(self, key: str) -> bool:
+        """Whether a pod's gang says itself how long it has before it is given up."""
+        name = self.pods()[key.partition("/")[2]]["metadata"]["labels"][keys.LABEL_POD_GROUP]
+        (group,) = [one for one in self.server.store.list(GROUPS) if one["metadata"]["name"] == name]
+        return keys.GANG_STALE_GRACE in annotations_of(group)
 
     # -- what would be best -------------------------------------------------------------------------------------------
 
-    def plan_afresh(self, *, evict: bool, still_there: Manifest | None = None) -> RoundPlan:
-        """What a planner does that knows nothing but the API server's objects; still_there: a pod that stays."""
-        state = make_state(live=True)
+    def known_state(self) -> ClusterState:
+        """What the API server's objects say."""
+        state: ClusterState = make_state(live=True, repair=self.config.repair)
         for plural, kind in KINDS.items():
             for obj in self.server.store.list(plural):
-                state.upsert(convert(obj, kind, strict=False))
+                state.upsert(self._converted(obj, kind))
+        return state
+
+    def _converted(self, obj: Manifest, kind: Any) -> Any:
+        """The object as planners read it; remembered, because few have changed when it is asked for again."""
+        seen = (obj["metadata"]["uid"], obj["metadata"]["resourceVersion"])
+        if seen not in self._known:
+            self._known[seen] = convert(obj, kind, strict=False)
+        return self._known[seen]
+
+    def plan_afresh(self, *, evict: bool, still_there: Manifest | None = None) -> RoundPlan:
+        """What a planner does that knows nothing but the API server's objects; still_there: a pod that stays."""
+        state = self.known_state()
         if still_there is not None:
             # who was chosen for others goes, though the API server may not have been told yet
             uid = still_there["metadata"]["uid"]
@@ -265,7 +302,7 @@ class EvictionWatch:
                 state.foresee_end(info.key, rfc3339(datetime.fromtimestamp(self.wall(), UTC)))
             meta = {key: value for key, value in still_there["metadata"].items() if key != "deletionTimestamp"}
             state.upsert(convert({**still_there, "metadata": meta}, Pod, strict=False))
-        return plan_round(state.snapshot(self.wall()), evict=evict)
+        return plan_round(state.snapshot(self.wall()), self.config, evict=evict)
 
     def check_end(self) -> None:
         """Whoever others went for since users did anything is bound, unless somebody more important took the room."""

@@ -13,11 +13,15 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.objects import Node, Pod
+from koordpy.api.times import seconds
 from koordpy.engine.scheduler import Scheduler
 from koordpy.plan.round_plan import Placement
+from tests.engine.failures import BROKEN, UNREACHABLE
 from tests.engine.manifests import BLOCK, DEVICES, GPU, GROUPS, NPU, TOPOLOGIES
 
 HTTP_OK, HTTP_NOT_FOUND = 200, 404
+JUST_LOST_SECONDS = 0.2
+"""A node may have been lost so lately that the plan that is being carried out took it for sound."""
 
 
 @dataclass
@@ -25,6 +29,8 @@ class Knowledge:
     """Looks at every decision and every Binding. `faults` gets what must never be."""
 
     faults: list[str]
+    lost_after: float = 0.0
+    """`repair.lostAfter`, in seconds."""
     _answered: dict[Scheduler, set[str]] = field(default_factory=dict)
     """uids of pods that a scheduler was told to be gone: when it deleted them, or read them after a Binding failed."""
     _sent: dict[Scheduler, dict[str, str]] = field(default_factory=dict)
@@ -76,6 +82,15 @@ class Knowledge:
         )
         if there is not None and there.spec.unschedulable:
             self.faults.append(f"{placed.pod_key} is decided for {placed.node}, which is known to be cordoned")
+        if there is not None and self._is_lost(there, scheduler._loop._now() - JUST_LOST_SECONDS):
+            self.faults.append(f"{placed.pod_key} is decided for {placed.node}, which is known to be lost")
+
+    def _is_lost(self, node: Node, now: float) -> bool:
+        since = [one.time_added for one in node.spec.taints if one.key == UNREACHABLE]
+        since += [
+            one.last_transition_time for one in node.status.conditions if (one.type, one.status) == (BROKEN, "True")
+        ]
+        return any(seconds(at) + self.lost_after <= now for at in since)
 
     def _check(self, scheduler: Scheduler, key: str, uid: str, node: str, minors: set[int], what: str) -> Node | None:
         """The node, where it is known."""

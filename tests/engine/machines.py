@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from koordpy.api import keys
 from tests.engine.manifests import BLOCK, BUDGETS, DEVICES, GPU, QUOTAS, TOPOLOGIES, Manifest
-from tests.engine.stage import GPUS_A_NODE, NODES, Stage, blocks, device
+from tests.engine.stage import GPUS_A_NODE, Stage, blocks, device
 
 
 @dataclass
@@ -26,7 +26,11 @@ class Machines:
 
     def close(self, name: str, *, closed: bool) -> None:
         spec = {"unschedulable": True} if closed else {}
-        self.stage.cluster.server.store.update("nodes", name, lambda obj: {**obj, "spec": spec})
+
+        def changed(obj: Manifest) -> Manifest:
+            return {**obj, "spec": {**spec, **{k: v for k, v in obj["spec"].items() if k != "unschedulable"}}}
+
+        self.stage.cluster.server.store.update("nodes", name, changed)
 
     def relabel(self) -> None:
         if name := self.node():
@@ -54,12 +58,12 @@ class Machines:
 
     def find(self) -> None:
         there = {obj["metadata"]["name"] for obj in self.stage.cluster.server.store.list("nodes")}
-        if lost := [name for name in NODES if name not in there]:
+        if lost := [name for name in self.stage.nodes if name not in there]:
             self.stage.add_node(self.stage.dice.choice(lost))
 
     def sick(self) -> None:
         """A GPU falls sick, or all of a machine are well again."""
-        name = self.stage.dice.choice(NODES)
+        name = self.stage.dice.choice(self.stage.nodes)
         sick = (self.stage.dice.randrange(GPUS_A_NODE),) if self.stage.dice.random() < 0.5 else ()
         if not any(obj["metadata"]["name"] == name for obj in self.stage.cluster.server.store.list(DEVICES)):
             return

@@ -24,6 +24,11 @@ def annotations_of(obj: Manifest) -> dict[str, str]:
     return notes
 
 
+def gang_of(pod: Manifest) -> str:
+    """Name of the PodGroup that a pod says it is of; empty for none."""
+    return str(pod["metadata"].get("labels", {}).get(keys.LABEL_POD_GROUP, ""))
+
+
 def minors(obj: Manifest) -> list[int]:
     """The GPUs written on a pod."""
     text = annotations_of(obj).get(keys.GPU_ALLOCATION)

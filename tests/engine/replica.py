@@ -9,10 +9,10 @@ from typing import Protocol
 from msgspec.structs import replace as changed
 
 from koordpy.config.configuration import Gangs, KoordpyConfiguration
-from koordpy.config.node_failures import Repair
 from koordpy.engine.client.api_client import ApiClient
 from koordpy.engine.engine_settings import EngineSettings
 from koordpy.engine.scheduler import Scheduler
+from tests.engine.failures import NO_SEATS
 from tests.engine.live import Planner
 from tests.engine.tuning import NO_LEASE, QUICK, QUICK_LEASE, tuned
 from tests.engine.virtual import LATEST_SECONDS, Wire
@@ -40,10 +40,6 @@ NAMED_GANGS = Gangs(auto="labels", volcano="off")
 """Of stories in which no workload comes: nothing is watched for their sake."""
 
 
-NO_SEATS = KoordpyConfiguration(repair=Repair(seat_hold=0.0))
-"""The judges of random lives count all free capacity; tests/scenarios/test_repair_lives.py plays gangs with seats."""
-
-
 @dataclass
 class Replica:
     """One of the processes of a Deployment: when it ends, it is started again. latest_seconds: of its network."""
@@ -56,6 +52,8 @@ class Replica:
     latest_seconds: float = LATEST_SECONDS
     gangs: Gangs = NAMED_GANGS
     settings: EngineSettings = SETTINGS
+    config: KoordpyConfiguration = NO_SEATS
+    """Its planner's, and what the engine reads of repairs."""
     client: ApiClient | None = None
     scheduler: Scheduler | None = None
     ahead_seconds: float = 0.0
@@ -76,13 +74,14 @@ class Replica:
             settings = tuned(
                 self.settings,
                 gangs=self.gangs,
+                repair=self.config.repair,
                 lease=changed(QUICK_LEASE, retry_period=0.2) if self.elects else NO_LEASE,
                 settle_seconds=2.5 * self.latest_seconds,
             )
             clock = lambda: loop.time() + self.slept_seconds  # noqa: E731
             wall = lambda: self.wall() + self.ahead_seconds  # noqa: E731
             self.scheduler = Scheduler(
-                self.client, Planner(config=NO_SEATS), settings=settings, clock=clock, wall_clock=wall
+                self.client, Planner(config=self.config), settings=settings, clock=clock, wall_clock=wall
             )
             if self.scheduler.elector is not None:
                 self.scheduler.elector.identity = f"{self.name}-{self.starts}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where storms take place: three nodes with what their traits say, and what is told of it."""
+"""Where storms take place: a few nodes with what their traits say, and what is told of it."""
 
 import json
 import random
@@ -16,7 +16,9 @@ from tests.engine.test_reservations import offer
 NODES = ("n1", "n2", "n3")
 GPUS_A_NODE, NPUS_A_NODE = 4, 8
 CLASSES = {"middle": 100, "high": 1000}
-BLOCKS = dict(zip(NODES, ("b0", "b0", "b1"), strict=True))
+MORE_NODES = (*NODES, "n4")
+"""Of schedules in which nodes fail and gangs are repaired."""
+BLOCKS = dict(zip(MORE_NODES, ("b0", "b0", "b1", "b1"), strict=True))
 
 
 def device(name: str, *, sick: tuple[int, ...] = ()) -> Manifest:
@@ -51,17 +53,22 @@ class Stage:
     tally: Counter[str] = field(default_factory=Counter)
     made: int = 0
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that there are, or may come back."""
+        return MORE_NODES if "repairs" in self.traits else NODES
+
     def prepare(self) -> None:
         """The cluster as it is before anybody schedules."""
         store = self.cluster.server.store
         for name, value in CLASSES.items():
             store.create("priorityclasses.scheduling.k8s.io", {"metadata": {"name": name}, "value": value})
-        for name in NODES:
+        for name in self.nodes:
             self.add_node(name)
         if "topology" in self.traits:
             store.create(TOPOLOGIES, blocks())
         if "devices" in self.traits:
-            for name in NODES:
+            for name in self.nodes:
                 store.create(DEVICES, device(name))
         if "quotas" in self.traits:
             for name, least, most in (("a", 8, 12), ("b", 4, 7)):
@@ -71,11 +78,11 @@ class Stage:
             self.put_budget("some", 2)
         if "volumes" in self.traits:
             self.storage.classes()
-            for name in NODES:
+            for name in self.nodes:
                 for i in range(2):
                     self.storage.volume(f"v-{name}-{i}", name)
         if "claims" in self.traits:
-            for name in NODES:
+            for name in self.nodes:
                 offer(self.cluster, name, *(f"{name}-{i}" for i in range(2)))
         if "cards" in self.traits:
             map_cards(self.cluster)

@@ -23,6 +23,18 @@ def near(*nodes: str) -> Manifest:
     return {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
 
 
+def local_volume(name: str, *nodes: str, size: str = "10Gi", class_name: str = LOCAL) -> Manifest:
+    """A volume that these nodes reach."""
+    spec = {
+        "capacity": {"storage": size},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": class_name,
+        "nodeAffinity": near(*nodes),
+        "local": {"path": f"/disks/{name}"},
+    }
+    return {"metadata": {"name": name}, "spec": spec}
+
+
 @dataclass
 class Storage:
     """Makes classes, claims and volumes, and looks at them."""
@@ -45,14 +57,7 @@ class Storage:
             )
 
     def volume(self, name: str, *nodes: str, size: str = "10Gi", class_name: str = LOCAL) -> None:
-        spec = {
-            "capacity": {"storage": size},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": class_name,
-            "nodeAffinity": near(*nodes),
-            "local": {"path": f"/disks/{name}"},
-        }
-        self.server.store.create("persistentvolumes", {"metadata": {"name": name}, "spec": spec})
+        self.server.store.create("persistentvolumes", local_volume(name, *nodes, size=size, class_name=class_name))
         self._status("persistentvolumes", name, "", "Available")
 
     def claim(self, name: str, class_name: str = LOCAL, size: str = "5Gi") -> None:

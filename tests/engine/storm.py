@@ -27,9 +27,11 @@ from koordpy.engine.scheduler import Scheduler
 from koordpy.plan.round_plan import RoundPlan
 from tests.engine.acts import TRAITS, Acts
 from tests.engine.evictions import KINDS
+from tests.engine.failures import Failures
 from tests.engine.live import Live
 from tests.engine.manifests import Manifest, nominated_node
 from tests.engine.mishaps import Mishaps
+from tests.engine.repairs import RepairWatch
 from tests.engine.replica import Connect, Replica
 from tests.engine.stage import Stage
 from tests.engine.storage import Storage
@@ -53,6 +55,14 @@ SLOW_SECONDS = 1.0
 """Of a slow network. A Binding is then 0.3 s on its way, which must be less than what the lease leaves for it."""
 
 
+CALM_SECONDS = 0.3
+"""In which the first gangs start, where they are repaired."""
+LULLS = 0.3
+"""In so many schedules with repairs all is looked at once before the end."""
+KNOWN_SECONDS = 0.8
+"""After this long without a change everything is known and written, if nothing fails."""
+
+
 @dataclass
 class Storm:
     """One schedule."""
@@ -71,6 +81,8 @@ class Storm:
     """What pods take longer than usual to end."""
     unrest: Unrest | None = None
     """What others change under way, where anybody does."""
+    also: frozenset[str] = frozenset()
+    """Traits besides those that the dice say."""
     _others: int = 0
 
     def __post_init__(self) -> None:
@@ -81,13 +93,15 @@ class Storm:
         self.watchman = Watchman(
             server, loop.time, self.leaders_wall, self.one_clock, lambda: bool(self._others), self._known, self.informed
         )
-        self.stage(frozenset(trait for trait, chance in TRAITS.items() if self.dice.random() < chance))
+        self.stage(frozenset(trait for trait, chance in TRAITS.items() if self.dice.random() < chance) | self.also)
 
     def stage(self, traits: frozenset[str]) -> None:
         """What there is to be in the schedule."""
         self.traits = traits
         self.scene = Stage(self.cluster, self.dice, traits, self.storage, self.tally)
-        self.acts = Acts(self.scene, self.replicas)
+        self.failures = Failures(self.scene, self.wall, self.by_others)
+        self.watchman.configure(self.failures.config, self.tally if "repairs" in traits else None)
+        self.acts = Acts(self.scene, self.replicas, self.failures)
         self.mishaps = Mishaps(self.scene, self.acts.machines, self.replicas, self.watchman.evictions.acted)
 
     def prepare(self) -> None:
@@ -97,6 +111,7 @@ class Storm:
             self.cluster.server.store.listeners.append(self._print)
         with self.by_others():
             self.scene.prepare()
+            self.acts.prepare()
             if self.unrest is not None:
                 self.unrest.prepare()
 
@@ -167,14 +182,28 @@ class Storm:
 
     async def rage(self, steps: int) -> None:
         """Weather and acts, one after the other."""
+        if "repairs" in self.traits:
+            await asyncio.sleep(CALM_SECONDS)
         self.weather.comes()
         # long enough for a lease to run out
         pauses = [0.01, 0.03, 0.3, 1.0] if "replicas" in self.traits else [0.01, 0.03, 0.3]
-        for _ in range(steps):
+        for step in range(steps):
             self.watchman.evictions.acted()
             with self.by_others():
                 self.acts.act()
             await asyncio.sleep(self.dice.random() * self.dice.choice(pauses))
+            if self.watchman.repairs is not None and step == steps // 2 and self.dice.random() < LULLS:
+                await self._lull(self.watchman.repairs)
+
+    async def _lull(self, repairs: RepairWatch) -> None:
+        """The weather is good for a while: once all is known, gangs must say what they lack."""
+        self.weather.clears()
+        await asyncio.sleep(KNOWN_SECONDS)
+        await self.settled()
+        if self.quiet() and asyncio.get_running_loop().time() - repairs.changed > KNOWN_SECONDS:
+            self.tally["lulls"] += 1
+            repairs.check_end(self.cluster.pods())
+        self.weather.comes()
 
     async def surroundings(self) -> None:
         """Kubelets: pods on nodes run, those that are deleted take their time to end. And controllers of volumes."""
@@ -241,6 +270,7 @@ class Storm:
             or committer._releasing
             or scheduler.releaser._tasks
             or scheduler.reserver._asking
+            or scheduler._loop._reservations.returning
             or (evictor is not None and evictor.open)
             or any(entry.state in BUSY for entry in scheduler.queue.entries.values())
             or (scheduler.writers is not None and scheduler.writers.pods._verdicts)
@@ -279,6 +309,17 @@ class Storm:
 
     async def come_to_rest(self) -> None:
         """Waits until all is as it must be at the end; what is held back on purpose may come late."""
+        await self._stand_the_check()
+        for _ in range(3):
+            if not self.watchman.seats_end:
+                return
+            self.tally["seats at the end"] += 1
+            # until their time is over, and those that wait for them have started
+            await asyncio.sleep(max(0.0, self.watchman.seats_end - self.leaders_wall()) + 0.1)
+            await self._stand_the_check()
+        assert not self.watchman.seats_end, "seats do not end"
+
+    async def _stand_the_check(self) -> None:
         for patience in (0.0, 3.0, 35.0):
             await asyncio.sleep(patience)
             await self.settled()
@@ -299,7 +340,7 @@ class Storm:
                 client.latest_seconds = latest
             return client
 
-        return Replica(connect, self.wall, elects, self.watchman, name, latest)
+        return Replica(connect, self.wall, elects, self.watchman, name, latest, config=self.failures.config)
 
     async def blow(self) -> None:
         """The whole schedule, and what must hold after it."""
@@ -310,7 +351,7 @@ class Storm:
         beside = [asyncio.create_task(self.surroundings()), asyncio.create_task(self.mishaps.suspend())]
         beside += [asyncio.create_task(self.unrest.run())] if self.unrest is not None else []
         try:
-            await self.rage(self.dice.choice((3, 5, 8, 10, 20)))
+            await self.rage(self.dice.choice((3, 5, 8) if "repairs" in self.traits else (3, 5, 8, 10, 20)))
             self.clear_up()
             await self.come_to_rest()
         finally:
@@ -325,9 +366,11 @@ class Storm:
             self.tally["bound"] += len(self.watchman.seen)
 
 
-async def _in_virtual_time(loop: VirtualLoop, seed: int, unrest: bool, traits: frozenset[str] | None = None) -> Storm:
+async def _in_virtual_time(
+    loop: VirtualLoop, seed: int, unrest: bool, traits: frozenset[str] | None, also: frozenset[str]
+) -> Storm:
     async with virtual_server(seed) as server:
-        storm = Storm(Live(server), random.Random(seed), lambda: Wire(server), loop.wall)
+        storm = Storm(Live(server), random.Random(seed), lambda: Wire(server), loop.wall, also=also)
         storm.history = loop.history
         if traits is not None:
             storm.stage(traits)
@@ -339,14 +382,20 @@ async def _in_virtual_time(loop: VirtualLoop, seed: int, unrest: bool, traits: f
         return storm
 
 
-def through_a_storm(seed: int, *, unrest: bool | None = None, traits: frozenset[str] | None = None) -> Storm:
+def through_a_storm(
+    seed: int,
+    *,
+    unrest: bool | None = None,
+    traits: frozenset[str] | None = None,
+    also: frozenset[str] = frozenset(),
+) -> Storm:
     """Runs one schedule in virtual time and checks its end; AssertionError where something must not be.
 
     unrest: whether others change under way what has been planned on; None: the seed says. traits: what there is in the
-    schedule; None: the seed says.
+    schedule; None: the seed says. also: traits besides those that the seed says.
     """
     stirred = random.Random(f"unrest {seed}").random() < UNREST if unrest is None else unrest
-    return run(lambda loop: _in_virtual_time(loop, seed, stirred, traits), seed)
+    return run(lambda loop: _in_virtual_time(loop, seed, stirred, traits, also), seed)
 
 
 async def through_a_real_storm(cluster: Live, seed: int) -> Storm:
@@ -364,7 +413,9 @@ def main() -> int:
     parser.add_argument("--log", default="CRITICAL", help="level of the scheduler's log")
     parser.add_argument("--trace", action="store_true", help="print every write")
     parser.add_argument("--tally", action="store_true", help="print how often which knob was turned")
+    parser.add_argument("--also", default="", help="traits that every schedule has, with commas between them")
     options = parser.parse_args()
+    also = frozenset(filter(None, options.also.split(",")))
     logging.basicConfig(level=options.log, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     Storm.trace = options.trace
     first, _, last = options.seeds.partition("-")
@@ -375,7 +426,7 @@ def main() -> int:
         for seed in range(int(first), int(last or int(first) + 1)):
             count += 1
             try:
-                storm = through_a_storm(seed, unrest=options.unrest)
+                storm = through_a_storm(seed, unrest=options.unrest, also=also)
                 tally += storm.tally
                 told.update(repr(storm.history).encode())
             except AssertionError as error:
@@ -383,6 +434,8 @@ def main() -> int:
                 print(f"seed {seed}: {str(error).splitlines()[0] if str(error) else 'assertion'}", flush=True)
             except Exception as error:
                 failed += 1
+                if options.trace:
+                    raise
                 print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
     seconds = time.process_time() - began
     bound, evicted = tally.pop("bound", 0), tally.pop("evicted", 0)

@@ -23,13 +23,18 @@ def offer(cluster: Live, node: str, *devices: str) -> None:
         selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
         spec: dict[str, Any] = {"selectors": [selector], "config": [TOLD]}
         store.create("deviceclasses.resource.k8s.io", {"metadata": {"name": "gpu"}, "spec": spec})
+    store.create("resourceslices.resource.k8s.io", devices_of(node, *devices))
+
+
+def devices_of(node: str, *names: str) -> dict[str, Any]:
+    """The slice of a node's devices."""
     spec = {
         "driver": DRIVER,
         "nodeName": node,
         "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": name} for name in devices],
+        "devices": [{"name": name} for name in names],
     }
-    store.create("resourceslices.resource.k8s.io", {"metadata": {"name": f"of-{node}"}, "spec": spec})
+    return {"metadata": {"name": f"of-{node}"}, "spec": spec}
 
 
 def claim(cluster: Live, name: str, count: int = 1) -> None:

@@ -21,6 +21,7 @@ CONFIGURED: dict[str, tuple[str, ...]] = {
     "dra": ("dra",),
     "stale_gangs": ("stale_gangs",),
     "autoscaling": ("autoscaling",),
+    "repair": ("repair",),
     "lease": ("leader_election",),
     "constraints": ("filters", "pod_topology_spread"),
 }

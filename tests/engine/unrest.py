@@ -18,7 +18,7 @@ from tests.engine.machines import Machines
 from tests.engine.manifests import DEVICES, GPU, GROUPS, QUOTAS, Manifest
 from tests.engine.network import Network
 from tests.engine.replica import Replica
-from tests.engine.stage import CLASSES, NODES, Stage, device
+from tests.engine.stage import CLASSES, Stage, device
 from tests.faults import InjectedFault
 
 CLASSES_KIND = "priorityclasses.scheduling.k8s.io"
@@ -132,7 +132,9 @@ class Unrest:
             self.gated()
             return
         tight = (
-            {"nodeSelector": {"kubernetes.io/hostname": self._dice.choice(NODES)}} if self._dice.random() < 0.3 else {}
+            {"nodeSelector": {"kubernetes.io/hostname": self._dice.choice(self.stage.nodes)}}
+            if self._dice.random() < 0.3
+            else {}
         )
 
         def free(obj: Manifest) -> Manifest:
@@ -208,7 +210,7 @@ class Unrest:
 
     def undevice(self) -> None:
         """What is known of a machine's GPUs is taken away, or there again."""
-        name = self._dice.choice(NODES)
+        name = self._dice.choice(self.stage.nodes)
         if any(obj["metadata"]["name"] == name for obj in self._all(DEVICES)):
             self.stage.cluster.server.store.remove(DEVICES, name)
         else:

@@ -2,6 +2,7 @@
 """What users and their controllers do in a storm: pods, gangs, volumes and claims come and go."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from koordpy.api import keys
 from tests.engine.card_scenes import carded, carded_gang
 from tests.engine.live import gang
 from tests.engine.manifests import GROUPS, NPU, Manifest
-from tests.engine.stage import NODES, Stage
+from tests.engine.stage import Stage
 from tests.engine.storage import LOCAL, MADE, pod_with
 from tests.engine.test_reservations import claim, claiming
 
@@ -26,6 +27,8 @@ class Users:
     """Each method without an argument is something that somebody does."""
 
     stage: Stage
+    set_up: Callable[[Manifest, int], None] = lambda group, size: None
+    """Hears of each PodGroup before it is created, and of the number of its pods."""
 
     @property
     def _name(self) -> str:
@@ -132,9 +135,10 @@ class Users:
 
     def foreign(self) -> None:
         self.stage.cluster.pod(self._name, cpu="1", scheduler_name="another")
-        self.stage.cluster.bind(self._name, self.stage.dice.choice(NODES))
+        self.stage.cluster.bind(self._name, self.stage.dice.choice(self.stage.nodes))
 
     def _create_gang(self, group: Manifest, pods: list[Manifest]) -> None:
+        self.set_up(group, len(pods))
         self.stage.cluster.create(group)
         rank, quota = self._rank(), self.stage.dice.choice(["", "a", "b"])
         for pod in pods:

@@ -17,6 +17,7 @@ from koordpy.api import keys
 from koordpy.apiserver.embedded_server import ApiServer
 from koordpy.apiserver.resource_shelf import Change
 from koordpy.apiserver.status_errors import StatusError
+from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.engine.scheduler import Scheduler
 from tests.engine.card_scenes import CARD
 from tests.engine.evictions import EvictionWatch
@@ -38,10 +39,13 @@ from tests.engine.manifests import (
     annotations_of,
     asked,
     chips,
+    gang_of,
     live_on_node,
     minors,
     nominated_node,
 )
+from tests.engine.repairs import RepairWatch
+from tests.engine.wanted_nodes import check_wanted, said_unschedulable
 
 BUGS = ("internal error: a plan failed koordpy's own check and was not carried out", "planning failed")
 STRUCTURE = ("nodes", DEVICES, QUOTAS, TOPOLOGIES, BUDGETS, GROUPS)
@@ -81,6 +85,9 @@ class Watchman:
             self.server, self.time, self.wall, self.one_clock, self.informed, self.faults, self.pods
         )
         self.knowledge = Knowledge(self.faults)
+        self.repairs: RepairWatch | None = None
+        self.seats_end = 0.0
+        """When the seats end that there were at the last check, in seconds since 1970; 0 without."""
         self.server.store.listeners.append(self._written)
 
     def pods(self) -> dict[str, Manifest]:
@@ -90,6 +97,16 @@ class Watchman:
         """A scheduler starts."""
         self.evictions.listen(scheduler)
         self.knowledge.listen(scheduler)
+        if self.repairs is not None:
+            self.repairs.listen(scheduler)
+
+    def configure(self, config: KoordpyConfiguration, repairs: Counter[str] | None) -> None:
+        """The schedulers have this configuration. repairs: counts what is seen of repairs; None: there are none."""
+        self.evictions.config, self.knowledge.lost_after = config, config.repair.lost_after
+        if repairs is not None:
+            self.repairs = RepairWatch(
+                self.server, self.time, self.wall, self.one_clock, config.repair, self.faults, repairs
+            )
 
     # -- at every write -----------------------------------------------------------------------------------------------
 
@@ -220,12 +237,16 @@ class Watchman:
     def _check_quota(self, obj: Manifest) -> None:
         mine = obj["metadata"].get("labels", {}).get(keys.QUOTA_NAME)
         quotas = {quota["metadata"]["name"]: quota for quota in self.server.store.list(QUOTAS)}
-        if mine not in quotas or not asked(obj, GPU) or self._unsure(obj["metadata"]["name"], QUOTAS):
+        lost = ("nodes",) if self.repairs is not None else ()
+        if mine not in quotas or not asked(obj, GPU) or self._unsure(obj["metadata"]["name"], QUOTAS, *lost):
             return
         most = int(quotas[mine]["spec"]["max"][GPU])
         members = [
             one for one in self.pods().values() if one["metadata"].get("labels", {}).get(keys.QUOTA_NAME) == mine
         ]
+        if self.repairs is not None:
+            # what is lost with its node counts in no quota (repair.md 4.1)
+            members = self.repairs.sound(members)
         used = sum(asked(one, GPU) for one in members if live_on_node(one))
         if used > most:
             self.faults.append(f"quota {mine} holds {used} GPUs, its max is {most}")
@@ -251,6 +272,9 @@ class Watchman:
             one for one in self.pods().values() if one["metadata"].get("labels", {}).get(keys.LABEL_POD_GROUP) == group
         ]
         there = [one for one in members if live_on_node(one)]
+        if self.repairs is not None:
+            # who is lost with its node is no sibling (repair.md 4.1)
+            there = self.repairs.sound(there)
         if not layer or any(self._bound_at.get(one["metadata"]["uid"], -1.0) <= changed for one in there):
             return
         labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in self.server.store.list("nodes")}
@@ -296,10 +320,15 @@ class Watchman:
             gone = sorted(name for uid, name in users.items() if uid not in uids)
             assert not gone, f"claim {claim['metadata']['name']} is reserved for {gone}, that are gone"
         self._check_gangs(pods)
+        if self.repairs is not None:
+            self.repairs.check_end(pods)
         plan = self.evictions.plan_afresh(evict=True)
         assert plan.placements == (), f"something is pending that fits: {[one.pod_key for one in plan.placements]}"
         assert plan.evictions == (), f"something waits that may make its room: {plan.evictions}"
         self.evictions.check_end()
+        if self.repairs is not None and (told := said_unschedulable(pods.values())):
+            check_wanted(self.evictions.known_state(), plan, told, self.evictions.config, self.wall())
+        self.seats_end = max((kept.until for kept in plan.seats.values()), default=0.0)
 
     def _check_card_claims(self, bound: set[str]) -> None:
         """Claims for extended resources belong to bound pods."""
@@ -325,10 +354,9 @@ class Watchman:
         """A gang with fewer members bound than its minimum says so in its own status."""
         for group in self.server.store.list(GROUPS):
             name, need = group["metadata"]["name"], group["spec"]["minMember"]
-            labels = {
-                key: obj["metadata"].get("labels", {}) for key, obj in pods.items() if obj["spec"].get("nodeName")
-            }
-            bound = [key for key, mine in labels.items() if mine.get(keys.LABEL_POD_GROUP) == name]
+            bound = [key for key, obj in pods.items() if obj["spec"].get("nodeName") and gang_of(obj) == name]
+            if self.repairs is not None:
+                bound = [obj["metadata"]["name"] for obj in self.repairs.live(group, pods)]
             if 0 < len(bound) < need:
                 status = group.get("status", {})
                 said = {condition["type"] for condition in status.get("conditions", [])}

@@ -55,4 +55,5 @@ class Weather:
         for fault in self._rules:
             self.tally[f"{fault.effect} {'after' if fault.after else 'before'}"] += fault.hits
             self.tally[f"fault of {fault.method} {fault.path}"] += fault.hits
+        self._rules.clear()
         self.faults.clear()
