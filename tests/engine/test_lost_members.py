@@ -17,7 +17,11 @@ from koordpy.api import keys
 from koordpy.api.times import rfc3339
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.config.node_failures import Repair
+from koordpy.engine.evictions.eviction_calls import Dropped
+from koordpy.engine.evictions.evictor import EvictionPlan
 from koordpy.engine.scheduler import Scheduler
+from koordpy.plan.round_plan import Eviction
+from koordpy.preemption.selection.preemption_names import RuleName
 from tests.clusters import pod
 from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import BLOCK, DEVICES, TOPOLOGIES
@@ -446,3 +450,30 @@ def test_no_pod_is_bound_to_a_node_that_is_reported_broken_while_it_is_planned(m
                 assert not cluster.bound("p")
 
     play()
+
+
+@in_virtual_time
+async def test_a_gang_whose_last_member_is_not_evicted_after_all_is_degraded() -> None:
+    """While its eviction is expected, the gang counts as ending. It is broken once the plan is dropped."""
+    async with live([small("n1", gpus=4), small("n2", gpus=4)]) as cluster, cluster.running() as scheduler:
+        await bound_gang(cluster)
+        assert scheduler.evictor is not None
+        begun, dropped = asyncio.Event(), asyncio.Event()
+
+        async def refused(*_: Any, **__: Any) -> bool:
+            begun.set()
+            await dropped.wait()
+            raise Dropped("the API server refuses it")
+
+        scheduler.evictor._calls.preempt = refused  # type: ignore[method-assign]
+        info = scheduler.state.pod("default/g-0")
+        assert info is not None
+        victim = Eviction(info.key, info.uid, info.node, RuleName.PRIORITY, "default/p", "default/p")
+        scheduler.evictor.submit(EvictionPlan("default/p", (victim,)), lambda _, __: None)
+        await begun.wait()
+        cluster.delete("g-1")
+        await until(lambda: scheduled(cluster) == 1)
+        await asyncio.sleep(3.0)
+        assert degraded(cluster) == {}
+        dropped.set()
+        await until(lambda: degraded(cluster).get("status") == "True")

@@ -317,8 +317,16 @@ class Evictor:
         await self.nominations.clear([info for info in members if info is not None])
 
     def _cancel_eviction(self, victim: Eviction) -> None:
-        """Ends the expectation that a victim terminates. A victim that was not bound returns to the queue."""
+        """Ends the expectation that a victim terminates. A victim that was not bound returns to the queue.
+
+        Listeners are called for its gang: without the expectation, a gang with only terminating members may be broken.
+        """
         self._state.unforesee(victim.pod_key, victim.uid)
         info = self._state.pod(victim.pod_key)
-        if info is not None and info.uid == victim.uid and info.pending and info.key not in self._unit_of:
+        if info is None or info.uid != victim.uid:
+            return
+        if info.pending and info.key not in self._unit_of:
             self._feeds.pods.enqueue(info, event="BindFailure")
+        if info.gang is not None:
+            for listener in self._feeds.listeners.gang:
+                listener(info.gang)
