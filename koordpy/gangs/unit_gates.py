@@ -75,6 +75,11 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     return _unknown_layer(unit, groups.snapshot)
 
 
+def lacks_members(unit: Unit) -> bool:
+    """Returns True if a gang has fewer pending members than a plan must place (2.4). Such a unit has no plan."""
+    return any(len(gang.pending) < unit.need(gang) for gang in unit.gangs)
+
+
 def _terms(pod: PodInfo) -> int:
     """Returns the number of required affinity terms and spread constraints of a pod."""
     terms, spread = pod.ties.terms, pod.pod.spec.topology_spread_constraints

@@ -30,6 +30,7 @@ from koordpy.devices.family_registry import counts_decide
 from koordpy.feasibility.round_state import PlannerCache, RoundState
 from koordpy.gangs.gathered_parts import without_parts
 from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import lacks_members
 from koordpy.infeasibility.empty_fit import (
     amount_text,
     has_domain,
@@ -137,7 +138,7 @@ class EmptyCluster(EmptyShortage):
 
     def why(self, unit: Unit) -> str:
         """Returns why a unit never fits; empty if it may fit or is not decided. See `never_fits`."""
-        if not unit.pending or _waits_for_more(unit) or _lacks_members(unit):
+        if not unit.pending or _waits_for_more(unit) or lacks_members(unit):
             return ""
         key = kind_key(unit)
         found = self._known.get(key)
@@ -321,8 +322,3 @@ def _waits_for_more(unit: Unit) -> bool:
     """Returns True if all gangs of a unit have their minimum, so that its pending members are only surplus."""
     waiting = [gang for gang in unit.gangs if gang.pending]
     return unit.is_gang and all(len(gang.bound) >= max(1, gang.min_member) for gang in waiting)
-
-
-def _lacks_members(unit: Unit) -> bool:
-    """Returns True if a gang has fewer pending members than a plan must place, which capacity cannot change."""
-    return any(len(gang.pending) < unit.need(gang) for gang in unit.gangs)

@@ -4,18 +4,20 @@
 Pods go in rank order, each to the best node from which the rest can still be placed.
 """
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.objects import LabelSelector, Pod, TopologySpreadConstraint
+from koordpy.api.objects import LabelSelector, Node, Pod, TopologySpreadConstraint
 from koordpy.devices.ascend.tables.chip_costs import affinity
 from koordpy.devices.ascend.tables.chip_division import Demand, servable
 from koordpy.devices.ascend.tables.npu_presets import PRESETS, Preset
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, group, pod, wish
-from tests.scenarios.npus import NPU, chips, npu_gang, npu_node, npu_pod
+from tests.scenarios.npus import NPU, chips, npu_gang, npu_node, npu_pod, super_pods, switched
 
 TRAIN = {"app": "train"}
 BY_NAME = {preset.name: preset for preset in PRESETS}
@@ -137,3 +139,42 @@ def test_a_gang_with_a_gather_goal_shares_the_chips_of_a_node_as_well() -> None:
     members = [npu_pod("p-0", 2, gang="g"), npu_pod("p-1", 4, gang="g")]
     plan = World().add(TWO_LAYERS, node_, npu_pod("x", 1, at="n0", holds=(3,)), group, *members).plan()
     assert chips(plan) == {"p-0": [0, 1], "p-1": [4, 5, 6, 7]}
+
+
+LEAVES = switched({"a": [0, 1, 2, 3]})
+JOBS: dict[str, tuple[list[Any], int, dict[str, Any]]] = {
+    # nodes, chips of a pod, what makes it a job with rules
+    "no NPUs": (LEAVES, 0, {}),
+    "rank order": (LEAVES, 8, {}),
+    "one leaf": (LEAVES, 8, {"labels": {keys.TOR_AFFINITY: "large-model-schema"}}),
+    "common": (LEAVES, 8, {"labels": {keys.TOR_AFFINITY: "normal-schema"}}),
+    "blocks": (super_pods(4), 16, {"annotations": {keys.SP_BLOCK: "16"}}),
+}
+NEEDS: list[tuple[str, int, int, bool]] = [
+    # match-policy, minMember, live members, the gang with a member that is being deleted has no pending member
+    ("", 3, 0, False),
+    ("once-satisfied", 3, 1, False),
+    ("waiting-and-running", 3, 1, False),
+    ("", 1, 0, True),
+]
+
+
+@pytest.mark.parametrize(("policy", "minimum", "live", "linked"), NEEDS)
+@pytest.mark.parametrize("job", JOBS)
+def test_a_member_that_is_being_deleted_counts_in_no_minimum(
+    job: str, policy: str, minimum: int, live: int, linked: bool
+) -> None:
+    """Fewer pending members than the need have no plan (gang-network.md 2.4): the search counts as the check does."""
+    nodes, asked, settings_ = JOBS[job]
+    names = [one.metadata.name for one in nodes if isinstance(one, Node)]
+    own, *members = npu_gang("g", minimum, asked, **settings_)
+    links = {keys.GANG_GROUPS: '["default/h"]'} if linked else {}
+    notes = {**own.metadata.annotations, keys.GANG_MATCH_POLICY: policy, **links}
+    world = World().add(*nodes, replace(own, metadata=replace(own.metadata, annotations=notes)))
+    if linked:
+        world.add(*npu_gang("h", 2, asked, prefix="q", **settings_))
+    there = [npu_pod(f"p-{i}", asked, gang="g", at=names[i], **settings_) for i in range(live + 1)]
+    leaving = replace(there[0].metadata, deletion_timestamp="1970-01-01T00:00:00Z")
+    plan = world.add(replace(there[0], metadata=leaving), *there[1:], *members[live + 1 :]).plan()
+    assert not plan.rejected and not plan.evictions
+    assert len(plan.placements) == (policy == "once-satisfied"), "a live member satisfies it once"

@@ -35,7 +35,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.gang_settings import Gang
 from koordpy.gangs.gathered_parts import has_parts
 from koordpy.gangs.queue_units import Unit
-from koordpy.gangs.unit_gates import Gate
+from koordpy.gangs.unit_gates import Gate, lacks_members
 from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import GangStatus, Proof
 from koordpy.pods.pod_info import PodInfo
@@ -76,6 +76,9 @@ def place_npus(unit: Unit, round_state: RoundState, wanted: Collection[str] | No
     jobs = legal_jobs(unit, round_state)
     if not jobs:
         return None
+    if lacks_members(unit):
+        # members that are being deleted count for no minimum, so fewer members may be pending than must start together
+        return JobPlan({}, Proof.INFEASIBLE)
     unit = with_placed(unit, placed_members(unit, round_state), round_state)
     if wanted is not None and unit.plain is None:
         unit = unit.with_changes(lambda pod: pod if not pod.pending or pod.key in wanted else None)
