@@ -3,7 +3,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +27,7 @@ from koordpy.engine.evictions.evictor import EvictionPlan
 from koordpy.engine.scheduler import Scheduler
 from koordpy.plan.round_plan import RoundPlan
 from koordpy.planner.planning_round import plan_round
+from koordpy.pods.pod_info import PodInfo
 from tests.engine.failures import NO_SEATS
 from tests.engine.manifests import (
     BUDGETS,
@@ -80,6 +81,8 @@ class _Plan:
     at: float
     coming: frozenset[str]
     """uids of all that were nominated then."""
+    there: frozenset[str]
+    """uids of all pods that there were then."""
 
 
 @dataclass
@@ -237,6 +240,7 @@ class EvictionWatch:
             aware and not scheduler.state.assumed_pods() and (scheduler.evictor is None or not scheduler.evictor.open),
             self.time(),
             frozenset(info.uid for info in scheduler.state.nominated()),
+            frozenset(there),
         )
         self._plans.append(begun)
         return begun
@@ -305,7 +309,8 @@ class EvictionWatch:
         return plan_round(state.snapshot(self.wall()), self.config, evict=evict)
 
     def check_end(self) -> None:
-        """Whoever others went for since users did anything is bound, unless somebody more important took the room."""
+        """Whoever others went for since users did anything is bound, unless somebody more important took the room, or a
+        member of a lower rank that came later."""
         pods = {obj["metadata"]["uid"]: obj for obj in self.pods().values()}
         for plan in self._plans:
             if not plan.aware or plan.at <= self._disturbed or not plan.members <= set(pods):
@@ -325,7 +330,23 @@ class EvictionWatch:
             waiting = sorted(obj["metadata"]["name"] for obj in left if "waiting for members" not in _told(obj))
             there = [obj for obj in pods.values() if live_on_node(obj) and obj["spec"]["nodeName"] in plan.nodes]
             over = any(obj["spec"].get("priority", 0) > plan.priority for obj in there)
+            if waiting and not over:
+                infos = {info.uid: info for info in self.known_state().pods()}
+                late = [infos[uid] for obj in there if (uid := obj["metadata"]["uid"]) not in plan.there]
+                over = are_overtaken([infos[uid] for uid in plan.members if infos[uid].name in waiting], late)
             assert over or not waiting, f"{list(plan.victims.values())} went for {waiting}, that wait all the same"
+
+
+def are_overtaken(waiting: Iterable[PodInfo], late: Iterable[PodInfo]) -> bool:
+    """Whether each that waits has one of its own gang, of a lower rank, among those that came late and have room: the
+    lowest ranks start first (gang-network.md 2.6), also in room that was made for higher ones."""
+    left = list(late)
+    for one in sorted(waiting, key=lambda info: info.order):
+        before = [other for other in left if one.gang and other.gang == one.gang and other.order < one.order]
+        if not before:
+            return False
+        left.remove(before[0])
+    return True
 
 
 def _told(obj: Manifest) -> str:

@@ -25,3 +25,14 @@ def test_whatever_fails_gangs_are_repaired_or_say_what_they_lack(first: int) -> 
     told = f"python -m tests.engine.storm --also {','.join(sorted(ALSO))} --trace --seeds SEED shows what happened"
     assert not wrong, f"{told}: {wrong}"
     assert [knob for knob in KNOBS if not tally[knob]] == [], "these were never turned"
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(3361, id="two-of-three-npu-members-wait-while-the-third-is-ending"),
+        pytest.param(3494, id="a-member-created-again-starts-where-one-of-a-higher-rank-was-nominated"),
+    ],
+)
+def test_what_went_wrong_once_goes_right(seed: int) -> None:
+    assert through_a_storm(seed, also=ALSO).scene.made

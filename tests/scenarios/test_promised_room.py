@@ -204,6 +204,14 @@ def test_the_member_that_room_was_made_for_has_it() -> None:
     assert bound(plan) == {"m-1": "n1"}
 
 
+def test_room_that_was_made_for_a_gang_is_for_its_lowest_ranks_once_it_is_there() -> None:
+    """m-0 came after the victim was chosen: the gang is planned anew when the victim is gone (gang-network.md 2.6)."""
+    members = [waits("m-0", gang="m", priority=1), waits("m-3", gang="m", to="n1", priority=1)]
+    there = [gpus("n1", 1), group("m", 1), *members]
+    assert bound(planned(*there, ending(runs("old", "n1")))) == {}
+    assert bound(planned(*there)) == {"m-0": "n1"}
+
+
 def test_no_part_starts_that_leaves_too_few_to_start_by_themselves_while_their_room_is_made() -> None:
     """With only-waiting who is left counts alone: its victim would have gone in vain."""
     members = [waits(f"m-{i}", gang="m", to="n1" if i < 2 else "n2", priority=1) for i in range(3)]
