@@ -85,6 +85,7 @@ def test_a_plain_pod_and_one_that_needs_a_feature_are_not_equal() -> None:
 
 def test_a_node_that_declares_a_feature_wakes_pods_and_voids_plans() -> None:
     before, after = (next(iter(states([one]).snapshot(0.0).nodes)) for one in (declaring("n"), declaring("n", RESTART)))
+    state = states([])
     assert of_node(before, after) == Wake.NODE_FEATURES
     assert Wake.NODE_FEATURES in BY_FILTER["NodeDeclaredFeatures"]
-    assert differs(after, before) and not differs(before, before)
+    assert differs(state, after, before) and not differs(state, before, before)

@@ -119,8 +119,22 @@ def test_claims_of_a_simulation(tmp_path: Path, objects: list[Json], wanted: dic
 
 
 def test_devices_of_different_nodes_may_have_equal_names(tmp_path: Path) -> None:
-    devices = [{"name": "d", "nodeName": name, "bindingConditions": [name]} for name in ("n1", "n2")]
-    objects = [node("n1"), node("n2"), device_class(), offered(*devices, perDeviceNodeSelection=True), claim("c")]
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2}
+    slices = [
+        workload(
+            API,
+            "ResourceSlice",
+            f"of-{name}",
+            {
+                "driver": "d.example.com",
+                "pool": pool,
+                "nodeName": name,
+                "devices": [{"name": "d", "bindingConditions": [name]}],
+            },
+        )
+        for name in ("n1", "n2")
+    ]
+    objects = [node("n1"), node("n2"), device_class(), *slices, claim("c")]
     document = simulate(tmp_path, *objects, pod("p", "c")).document
     at = [one["node"] for one in document["bindings"]]
     [made] = document["claims"]
