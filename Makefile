@@ -137,18 +137,18 @@ controlplane: ## Get etcd, kube-apiserver and helm, from KUBEBUILDER_ASSETS or b
 # A test that timed out runs once more, alone, because the machine may have been busy; the summary shows it. Other failures are final.
 SECOND_TRY := -p rerunfailures --reruns 1 --only-rerun '^WaitedInVain: not within'
 
-# Two workers, each with a control plane of its own; a module stays with one worker.
-TWO_PLANES := -n 2 --dist loadfile
+# Three workers, each with a control plane of its own, also on two cores, because the tests mostly wait; a module stays with one worker.
+PLANES := -n 3 --dist loadfile
 
 e2e: install ## Test the scheduler against a real API server
-	$(BIN)/python -m pytest $(TWO_PLANES) -m controlplane tests/e2e $(SECOND_TRY) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PLANES) -m controlplane tests/e2e $(SECOND_TRY) $(PYTEST_ARGS)
 
 # The tests that depend on what the API server and its controllers do, and a sample of the others.
 VERSION_TESTS := $(addprefix tests/e2e/test_,$(addsuffix .py,controlplane crds definitions devices volumes preemption quota_webhook process differential chart_schemas chart_webhook chart_work upstream_groups gang_defaults))
 OLDEST := $(firstword $(notdir $(sort $(wildcard controlplane/kubernetes/*))))
 
 e2e-oldest: install ## Test a part of it on the oldest supported Kubernetes (in KUBEBUILDER_ASSETS_OLDEST, else built)
-	KUBERNETES=$(OLDEST) KUBEBUILDER_ASSETS="$(KUBEBUILDER_ASSETS_OLDEST)" $(BIN)/python -m pytest $(TWO_PLANES) -m controlplane $(VERSION_TESTS) $(SECOND_TRY) $(PYTEST_ARGS)
+	KUBERNETES=$(OLDEST) KUBEBUILDER_ASSETS="$(KUBEBUILDER_ASSETS_OLDEST)" $(BIN)/python -m pytest $(PLANES) -m controlplane $(VERSION_TESTS) $(SECOND_TRY) $(PYTEST_ARGS)
 
 # Tests of the decisions of Karpenter, which make e2e skips.
 e2e-autoscalers: install ## Test for which pods Karpenter adds nodes, by its own code and with its KWOK provider (needs Go, which builds it in two minutes)
