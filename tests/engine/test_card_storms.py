@@ -11,7 +11,7 @@ TRAITS = frozenset({"claims", "cards", "priorities", "kills", "cuts", "replicas"
 KNOBS = (
     "act claimed", "act card", "act card_gang", "act kill", "bound", "evicted", "409 before", "500 after", "drop after",
 )  # fmt: skip
-BATCH = 100
+BATCH = 200
 
 
 @pytest.mark.parametrize("first", batches("KOORDPY_CARD_STORMS", 2000, BATCH))
