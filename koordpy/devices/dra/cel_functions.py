@@ -171,8 +171,9 @@ def implementations(values: Values) -> list[Implementation]:
 
     def subtract(a: Any, b: Any) -> Any:
         from_ = amount(a)
-        if isinstance(b, int) and b == -(2**63) and from_.nanos >= 0 and from_.nanos % NANO == 0:
-            return values.of_quantity(from_.plus(amount(b)))  # in the 64 bits of Kubernetes, -(-2^63) is -2^63
+        if isinstance(b, int) and b == -(2**63) and from_.nanos >= 0 and from_.is_plain:
+            # in the 64 bits of Kubernetes, -(-2^63) is -2^63; a decimal such as 1Pi is subtracted from exactly
+            return values.of_quantity(from_.plus(amount(b)))
         return values.of_quantity(from_.minus(amount(b)))
 
     def number(at: int) -> Callable[[Any], int]:
