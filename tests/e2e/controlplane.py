@@ -144,9 +144,11 @@ class ControlPlane:
             "contexts": [{"name": "loopback", "context": {"cluster": "loopback", "user": user}}],
         }
         file = self.folder / f"{user.replace(':', '-')}.kubeconfig"
-        file.touch(mode=0o600)
-        file.write_text(json.dumps(config, indent=1) + "\n")
-        return file
+        whole = self.folder / f"{file.name}.new"
+        whole.touch(mode=0o600)
+        whole.write_text(json.dumps(config, indent=1) + "\n")
+        # Programs that start at this moment read the file of an earlier call: never half of it.
+        return whole.replace(file)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: float = 60.0) -> str:
         """Runs kubectl as admin; its stdout. CalledProcessError (with stderr) when it fails."""

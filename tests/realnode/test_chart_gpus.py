@@ -105,16 +105,21 @@ async def answers_fresh_connections(release: Release, folder: Path) -> None:
     at_a_time = asyncio.Semaphore(8)
     kubectl = str(release.work.cluster.plane.assets / "kubectl")
 
-    async def ask(address: str) -> str:
+    def configured(address: str) -> Path:
         cluster = {"server": f"https://{address}:9443", "insecure-skip-tls-verify": True}
         file = folder / f"{address}.kubeconfig"
         file.write_text(json.dumps({**CLIENT, "clusters": [{"name": "one", "cluster": cluster}]}))
+        return file
+
+    async def ask(file: Path) -> str:
         asking = ["--kubeconfig", str(file), "--request-timeout=10s", "get", "--raw", "/"]
         async with at_a_time:
             client = await asyncio.create_subprocess_exec(kubectl, *asking, stderr=asyncio.subprocess.PIPE)
             return (await client.communicate())[1].decode()
 
-    answers = await asyncio.gather(*(ask(address) for address in addresses for _ in range(FRESH_CONNECTIONS)))
+    # each is complete before the first client reads it
+    files = [configured(address) for address in addresses]
+    answers = await asyncio.gather(*(ask(file) for file in files for _ in range(FRESH_CONNECTIONS)))
     assert [one for one in answers if "NotFound" not in one] == []
 
 
