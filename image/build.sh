@@ -65,7 +65,8 @@ if ! known "$base" && ! $fetch >&2; then
 fi
 
 set -- --tag "$name" --build-arg "PYTHON=$base" --build-arg "SOURCE=${SOURCE:-}"
-set -- "$@" --build-arg "REVISION=$(git describe --always --dirty --abbrev=40 --exclude="*" 2>/dev/null || true)"
+revision=$(git describe --always --dirty --abbrev=40 --exclude="*" 2>/dev/null || true)
+set -- "$@" --build-arg "REVISION=$revision"
 authorities=${PIP_CERT:-${SSL_CERT_FILE:-}}
 if [ -f "$authorities" ]; then set -- "$@" --secret "id=ca,src=$authorities"; fi
 
@@ -81,7 +82,8 @@ podman)
     ;;
 buildah)
     # chroot: it works where no container may be started, too
-    buildah bud --isolation chroot --layers "$@" .
+    # Some versions take the labels of an earlier build from the cache, whatever the arguments are now.
+    buildah bud --isolation chroot --layers --label "org.opencontainers.image.revision=$revision" "$@" .
     buildah push --quiet "$name" "oci-archive:$archive:$name"
     ;;
 esac
