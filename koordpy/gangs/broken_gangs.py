@@ -7,8 +7,9 @@ gang decides what happens while they do not fit. To include the placements of a 
 `Unit.with_bound`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain, count, islice
 from typing import get_args
 
 from koordpy.api import keys
@@ -20,6 +21,7 @@ from koordpy.gangs.gang_reading import settings_of
 from koordpy.gangs.gang_settings import Gang
 from koordpy.pods.gang_refs import rank_index
 from koordpy.pods.pod_info import PodInfo
+from koordpy.workloads.rank_indexes import open_ranks
 
 _RANDOM_NAMES = frozenset(("Job", "ReplicaSet", "ReplicationController"))
 """Kinds of controllers that put random characters at the end of their pods' names."""
@@ -183,18 +185,33 @@ def _deal(pods: Iterable[PodInfo], free: list[int], ranks: dict[str, int]) -> No
 
 
 def missing_ranks(gang: Gang, missing: int) -> tuple[int, ...]:
-    """Returns the `missing` lowest ranks that no live or Succeeded member has.
-
-    The rank of a member is its rank annotation, else its index. Empty if no live member has a rank or an index.
-    """
+    """Returns the `missing` lowest ranks that no live or Succeeded member has; empty if no live member has a rank or an
+    index. The ranks of a derived gang are those of its role that have not ended."""
+    derived = gang.workload_gang
     ended = [pod for pod in gang.pods if gang.is_success(pod)]
-    taken = {rank for pod in (*gang.bound, *ended) if (rank := _rank_or_index(pod)) is not None}
-    if not missing or all(_rank_or_index(pod) is None for pod in gang.bound):
+    rank_of = _rank_reader(gang)
+    if not missing or all(rank_of(pod) is None for pod in gang.bound):
         return ()
-    return tuple(_lowest_free(taken, missing))
+    taken = {rank_of(pod) for pod in (*gang.bound, *ended)}
+    own = open_ranks(derived.ranks) if derived is not None else []
+    every = chain(own, count(own[-1] + 1 if own else 0))
+    return tuple(islice((rank for rank in every if rank not in taken), missing))
 
 
-def _rank_or_index(pod: PodInfo) -> int | None:
-    """Returns the rank of a member, else its index; None if it has neither."""
-    rank = written_rank(pod)
-    return pod.index if rank is None else rank
+def _rank_reader(gang: Gang) -> Callable[[PodInfo], int | None]:
+    """Returns the function from a member to its rank annotation, else to its index; None if it has neither.
+
+    The annotation counts the members of all gangs that are planned together. So in a gang that may not be planned alone
+    the index is preferred, unless members share one.
+    """
+    indexes = [pod.index for pod in gang.bound]
+    is_joint = gang.workload_gang is not None or bool(gang.links)
+    prefers_index = is_joint and len(set(indexes)) == len(indexes)
+
+    def rank_of(pod: PodInfo) -> int | None:
+        first, second = written_rank(pod), pod.index
+        if prefers_index:
+            first, second = second, first
+        return second if first is None else first
+
+    return rank_of

@@ -28,6 +28,7 @@ from koordpy.workloads.deployment_rollouts import ROLLED, asks
 from koordpy.workloads.gang_minimum import MinimumSetting, minima, totals_of_others
 from koordpy.workloads.kinds.kind_registry import GANG_KINDS
 from koordpy.workloads.live_members import live_counts, surplus_pods
+from koordpy.workloads.rank_indexes import RankSpan, rank_spans
 from koordpy.workloads.workload_hints import unread_of
 from koordpy.workloads.workload_manifest import Head
 from koordpy.workloads.workload_model import JobPart, Role, SharedDomain
@@ -100,6 +101,8 @@ class WorkloadGang:
     """Keys of bound pods of older ReplicaSets, which a rollout replaces; in natural order."""
     superseded: tuple[str, ...] = ()
     """Keys of pending pods of older ReplicaSets; in natural order."""
+    ranks: tuple[RankSpan, ...] = ()
+    """Rank indexes of the role's pods; empty if its pods have none."""
     resources: Mapping[str, Any] = field(default_factory=dict)
     """Resources that must be free before any member starts (minResources)."""
 
@@ -332,6 +335,7 @@ class Derivation:
             failed_since=failed_since((one.pod for one in failed), (one.pod for one in members if one.bound)),
             minimum_setting=said.setting,
             domains=role.domains,
+            ranks=() if workload.sets else rank_spans(role),
             outgoing=tuple(one.key for one in older if one.is_live),
             superseded=tuple(one.key for one in older if one.alive and not one.is_live),
             hard_keys=workload.hard_keys,

@@ -11,8 +11,6 @@ Source: workloads.md sections 1, 4, 5 and 6.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import accumulate
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -21,7 +19,7 @@ from koordpy.api.field_faults import Fault
 from koordpy.api.objects import OwnerReference, Pod
 from koordpy.api.storage_objects import PersistentVolumeClaim
 from koordpy.decoding.strict_decoding import decode
-from koordpy.workloads.workload_manifest import Head, ReadFields, Source, index_in
+from koordpy.workloads.workload_manifest import Head, ReadFields, Source
 
 REQUIRED = "required"
 """Text of the fault if a mandatory field is absent."""
@@ -137,6 +135,8 @@ class JobPart:
     """Returns the pod to create for an index; None if the manifest of the workload does not create pods."""
     span: range | None = None
     """Indexes of all pods that may be created, in order; None for 0 to `number` - 1."""
+    first_rank: int = 0
+    """Rank index of the pod with index 0."""
     key: str = ""
     """Distinguishes the part from other parts of its role."""
     owner: OwnerReference | None = None
@@ -372,28 +372,3 @@ class Workload:
     def templates(self) -> Collection[Template]:
         """Returns the pod templates, each once, because the groups of a LeaderWorkerSet share templates."""
         return {one.path: one for role in self.roles for one in role.templates if one.raw}.values()
-
-
-def position_by_labels(
-    starts: Mapping[str, int],
-    role_of: Callable[[Pod], str],
-    key: str,
-    default: Mapping[str, int] = MappingProxyType({}),
-) -> Callable[[Pod], PodPosition | None]:
-    """Returns the function from a pod to its position, for kinds that label pods with role and index. starts: role ->
-    rank index of its first pod. default: role -> index of pods that do not have the label `key`."""
-
-    def position(pod: Pod) -> PodPosition | None:
-        role, index = role_of(pod), index_in(pod.metadata, key)
-        if role not in starts:
-            return None
-        index = default.get(role) if index is None else index
-        return PodPosition(role, None if index is None else starts[role] + index)
-
-    return position
-
-
-def starts_of(roles: Sequence[Role]) -> dict[str, int]:
-    """Returns role -> rank index of its first pod, which is the number of pods of all earlier roles."""
-    before = accumulate((role.number for role in roles), initial=0)
-    return dict(zip((role.name for role in roles), before, strict=False))

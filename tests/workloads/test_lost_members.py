@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from koordpy.api import keys
-from tests.workloads.cluster import Json, job, nodes, pod, simulate
+from tests.workloads.cluster import Json, job, jobset, nodes, pod, role, simulate, template, workload
 
+EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "z"}
 TAINT = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
 
 
@@ -58,3 +59,61 @@ def test_a_job_whose_members_were_not_bound_together_has_lost_none(tmp_path: Pat
     gang = simulate(tmp_path, *found, job(meta={"uid": "j1"}), *members).gangs["train"]
     assert (gang["status"], gang["bound"], gang["repair"]["missing"]) == ("Incomplete", 2, 0)
     assert gang["message"] == "2 of 3 members, Job train has not made the others"
+
+
+def torch() -> Json:
+    replicas = {"Master": {"replicas": 1, "template": template()}, "Worker": {"replicas": 3, "template": template()}}
+    return workload("kubeflow.org/v1", "PyTorchJob", "pt", {"pytorchReplicaSpecs": replicas})
+
+
+def mpi() -> Json:
+    replicas = {"Launcher": {"replicas": 1, "template": template()}, "Worker": {"replicas": 3, "template": template()}}
+    return workload("kubeflow.org/v2beta1", "MPIJob", "mpi", {"mpiReplicaSpecs": replicas})
+
+
+def ray() -> Json:
+    group = {"groupName": "w", "replicas": 3, "minReplicas": 3, "maxReplicas": 3, "template": template()}
+    spec = {"headGroupSpec": {"template": template()}, "workerGroupSpecs": [group]}
+    return workload("ray.io/v1", "RayCluster", "ray", spec)
+
+
+@pytest.mark.parametrize(
+    ("workload", "fails", "gang", "ranks"),
+    [
+        (torch(), "n3", "pt:worker", [3]),
+        (mpi(), "n2", "mpi:worker", [2]),
+        (ray(), "n3", "ray:w", [3]),
+        (jobset(role("d", 1, 1), role("w", 1, 3)), "n3", "js:w", [3]),
+        (jobset(role("d", 1, 1), role("w", 2, 2)), "n4", "js:w", [4]),
+        (jobset(role("w", 1, 4), notes=EXCLUSIVE), "n3", "js:w-followers", [3]),
+    ],
+)  # fmt: skip
+def test_missing_ranks_are_indexes_of_the_role(
+    workload: Json, fails: str, gang: str, ranks: list[int], tmp_path: Path
+) -> None:
+    """They are the indexes that the controller gives, without those of other roles."""
+    args = ("--fail", f"{fails}@4", "--evicted", "drop", "--rounds", "4")
+    cluster = nodes(5 if gang == "js:w" else 4, labels={"z": "a"})
+    assert simulate(tmp_path, *cluster, workload, args=args).gangs[gang]["repair"]["ranks"] == ranks
+
+
+def test_missing_ranks_are_of_indexes_that_have_not_ended(tmp_path: Path) -> None:
+    """The pods of ended indexes may be deleted."""
+    found = nodes(4)
+    found[3]["spec"] = {"taints": [TAINT]}
+    ended = job(number=4, meta={"uid": "j1"}, status={"completedIndexes": "0,2", "succeeded": 2})
+    members = [member(i, f"n{i}", together=4) for i in (1, 3)]
+    assert simulate(tmp_path, *found, ended, *members).gangs["train"]["repair"]["ranks"] == [3]
+
+
+def test_missing_ranks_of_linked_gangs_are_indexes_in_the_gang(tmp_path: Path) -> None:
+    """The rank annotations count the members of both gangs."""
+    notes = {"gang.scheduling.koordinator.sh/groups": '["default/a", "default/b"]'}
+    group = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 3}}
+    groups = [{**group, "metadata": {"name": name, "annotations": notes}} for name in "ab"]
+    label = "pod-group.scheduling.sigs.k8s.io"
+    pods = [{"apiVersion": "v1", "kind": "Pod", **template(labels={label: name})} for name in "ab" for _ in range(3)]
+    for i, one in enumerate(pods):
+        one["metadata"] = {**one["metadata"], "name": f"{'ab'[i // 3]}-{i % 3}"}
+    gangs = simulate(tmp_path, *nodes(6), *groups, *pods, args=("--fail", "n5@2", "--evicted", "drop")).gangs
+    assert gangs["b"]["repair"]["ranks"] == [2]

@@ -181,7 +181,8 @@ class _ReplicatedJob:
                 ended, over = part.over or over > 0, over - 1
             make = partial(self._slot, j, name, uid, part.filling is Filling.INDEX)
             owner = controlling("batch/v1", "Job", name, uid)
-            yield replace(part, key=name, over=ended, owner=owner, slot=make)
+            rank = self.first + j * self.each
+            yield replace(part, key=name, over=ended, owner=owner, slot=make, first_rank=rank)
 
     def _slot(self, j: int, name: str, uid: str, indexed: bool, i: int) -> Slot:
         """Returns the pod to create for an index of a Job. j: number of the Job in this replicatedJob. i: index.

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from koordpy.api.objects import Pod
+from koordpy.workloads.rank_indexes import position_by_labels, starts_of, with_first_ranks
 from koordpy.workloads.workload_manifest import Head, Source, note_of
-from koordpy.workloads.workload_model import Filling, JobPart, Role, Slot, Template, Workload, position_by_labels
+from koordpy.workloads.workload_model import Filling, JobPart, Role, Slot, Template, Workload
 
 PREFIX = "ray.io/"
 HEAD = "headgroup"
@@ -79,7 +80,7 @@ def read_ray_cluster(source: Source, head: Head) -> Workload:
     starts = {name: i for i, name in enumerate(roles)}  # pods of a role are ranked in natural order
     return Workload(
         head=head,
-        roles=tuple(roles.values()),
+        roles=with_first_ranks(roles.values(), starts_of([*roles.values()])),
         position=position_by_labels(starts, role_of, "", dict.fromkeys(roles, 0)),
         by_default=True,
         marks=((PREFIX + "cluster", head.name),),

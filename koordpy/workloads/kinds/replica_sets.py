@@ -8,6 +8,7 @@ pods. Sources: workloads.md 4, 5.2 and 10.1.
 from typing import Any
 
 from koordpy.api.objects import Pod
+from koordpy.workloads.rank_indexes import position_by_labels, starts_of, with_first_ranks
 from koordpy.workloads.workload_manifest import Head, Source, index_in
 from koordpy.workloads.workload_model import (
     NO_TEMPLATE,
@@ -21,8 +22,6 @@ from koordpy.workloads.workload_model import (
     Workload,
     claim_templates,
     own_claims,
-    position_by_labels,
-    starts_of,
 )
 
 # labels with the index of a pod, then Volcano's annotation with the minimum of a StatefulSet
@@ -110,7 +109,7 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
         members |= dict.fromkeys(pods, name)
     return Workload(
         head=head,
-        roles=tuple(roles),
+        roles=with_first_ranks(roles, starts_of(roles)),
         position=position_by_labels(starts_of(roles), lambda pod: members.get(pod.key, ""), GROVE_INDEX),
         by_default=True,
         members=members,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from koordpy.api.objects import Pod
+from koordpy.workloads.rank_indexes import position_by_labels, starts_of, with_first_ranks
 from koordpy.workloads.workload_manifest import Head, Source, note_of
 from koordpy.workloads.workload_model import (
     Filling,
@@ -17,8 +18,6 @@ from koordpy.workloads.workload_model import (
     StepCondition,
     Template,
     Workload,
-    position_by_labels,
-    starts_of,
 )
 
 PREFIX = "training.kubeflow.org/"
@@ -82,6 +81,7 @@ def _read(field: str, source: Source, head: Head) -> Workload:
         after = (StepCondition("worker", "Ready", "workers Ready"),) if launches and waits else ()
         roles.append(Role(name=name, parts=(part,), template=Template.read(one.at("template")), after=after))
     starts = starts_of(roles)
+    firsts = dict.fromkeys(starts, 0) if is_mpi else starts  # an MPIJob's index labels count the workers alone
     last = {
         "launcher": sum(role.number for role in roles)
     }  # rank index of the launcher of an MPIJob, if it has no index label
@@ -91,8 +91,8 @@ def _read(field: str, source: Source, head: Head) -> Workload:
     least = elastic.maybe("minReplicas") if head.kind == "PyTorchJob" else None
     return Workload(
         head=head,
-        roles=tuple(roles),
-        position=position_by_labels(dict.fromkeys(starts, 0) if is_mpi else starts, role_of, index, last),
+        roles=with_first_ranks(roles, {**firsts, **last} if is_mpi else firsts),
+        position=position_by_labels(firsts, role_of, index, last),
         by_default=True,
         sized_by=field,
         ends_with="launcher" if is_mpi else "",
