@@ -12,6 +12,8 @@ from dataclasses import replace
 from itertools import chain, count, islice
 from typing import get_args
 
+from msgspec.structs import replace as changed
+
 from koordpy.api import keys
 from koordpy.api.field_faults import literal
 from koordpy.cache.snapshot import Snapshot
@@ -25,6 +27,8 @@ from koordpy.workloads.rank_indexes import open_ranks
 
 _RANDOM_NAMES = frozenset(("Job", "ReplicaSet", "ReplicationController"))
 """Kinds of controllers that put random characters at the end of their pods' names."""
+_REPAIRS = b"\nof a broken gang"
+"""End of the shapes of members of broken gangs; encoded JSON contains no newline, so the shapes stay unambiguous."""
 POLICIES: tuple[RepairPolicy, ...] = get_args(RepairPolicy)
 
 
@@ -95,6 +99,24 @@ def with_whole_needs(gangs: Sequence[Gang]) -> tuple[Gang, ...] | None:
     return tuple(
         replace(gang, stale_minimum=max(number, gang.stale_minimum)) if number else gang
         for gang, number in zip(gangs, missing, strict=True)
+    )
+
+
+def with_distinct_shapes(gangs: tuple[Gang, ...]) -> tuple[Gang, ...]:
+    """Returns the gangs of a unit with different shapes for members that may use spare nodes and for other members.
+
+    Only members of broken gangs may use spare nodes, and pods of one shape and unit are placed by the same rules.
+    """
+    broken = [missing_members(gang) > 0 for gang in gangs]
+    if all(broken) or not any(broken):
+        return gangs
+
+    def repairing(pod: PodInfo) -> PodInfo:
+        return changed(pod, shape=pod.shape + _REPAIRS) if pod.pending else pod
+
+    return tuple(
+        replace(gang, pods=tuple(map(repairing, gang.pods))) if repairs else gang
+        for gang, repairs in zip(gangs, broken, strict=True)
     )
 
 

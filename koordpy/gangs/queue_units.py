@@ -21,7 +21,7 @@ from koordpy.api.reading_limits import LINKED_GANGS
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Gangs, StaleGangs
 from koordpy.config.node_failures import Repair
-from koordpy.gangs.broken_gangs import in_kept_order, kept_ranks
+from koordpy.gangs.broken_gangs import in_kept_order, kept_ranks, with_distinct_shapes
 from koordpy.gangs.gang_links import Links, Named, links_of
 from koordpy.gangs.gang_reading import links_named, read_from, read_gang, with_default
 from koordpy.gangs.gang_settings import Gang
@@ -210,12 +210,8 @@ class GangCache:
     def unit(self, own: tuple[Gang, ...], snapshot: Snapshot, make: Callable[[], Unit]) -> Unit:
         """Returns the unit of the gangs `own`. make: creates the unit; called if the gangs or the tree changed."""
         known = self.units.get(own[0].ref)
-        if (
-            known is not None
-            and known[1] is snapshot.tree
-            and len(known[0]) == len(own)
-            and all(map(is_, known[0], own))
-        ):
+        is_known = known is not None and known[1] is snapshot.tree and len(known[0]) == len(own)
+        if known is not None and is_known and all(map(is_, known[0], own)):
             return known[2]
         found = make()
         self.units[own[0].ref] = own, snapshot.tree, found
@@ -345,7 +341,10 @@ class Groups:
                 gangs = with_default(own, self.defaults, self.snapshot.tree.layers)
                 return Unit(id=self.id_of(ref), gangs=gangs)
 
-            found = self._units[group[0]] = self._cache.unit(own, self.snapshot, made)
+            found = self._cache.unit(own, self.snapshot, made)
+            if self.snapshot.keeps_spares and (gangs := with_distinct_shapes(found.gangs)) is not found.gangs:
+                found = Unit(found.id, gangs)
+            self._units[group[0]] = found
         return found
 
     def unit_of(self, pod: PodInfo) -> Unit:

@@ -207,6 +207,33 @@ def test_spares_are_closed_to_all_but_repairs_and_system_pods() -> None:
     assert bound(planned(topology(1), in_block("n0"), in_block("n1"), *broken)) == {"g-1": "n1"}
 
 
+@pytest.mark.parametrize(
+    ("free", "starts"), [((), {"a-1": "s0"}), (("n2",), {"a-1": "s0", "b-1": "n2"})], ids=["no-room", "room"]
+)
+def test_late_members_beside_a_broken_gang_use_no_spares(free: tuple[str, ...], starts: dict[str, str]) -> None:
+    """The gangs of a GangGroup are planned together, and only one of them is broken."""
+    linked = {keys.GANG_GROUPS: '["default/a", "default/b"]'}
+    spares = [node(name, {keys.SPARE: "true"}) for name in ("s0", "s1")]
+    gangs = [group("a", 2, linked), group("b", 1, linked)]
+    pods = [member(i, at, gang) for gang, own in (("a", "n0"), ("b", "n1")) for i, at in enumerate((own, ""))]
+    plan = planned(*map(node, ("n0", "n1", *free)), *spares, *gangs, *pods)
+    assert bound(plan) == starts and not plan.rejected
+
+
+def test_broken_gangs_are_tried_before_gangs_that_lack_none() -> None:
+    """A gang with a Succeeded member is not broken with one live member less than its minimum."""
+    ended = member(2, phase="Succeeded", priority=9)
+    whole = [
+        group("g", 3),
+        member(0, at="n0", priority=9),
+        member(1, at="n1", priority=9),
+        ended,
+        member(3, priority=9),
+    ]
+    broken = [group("h", 2), member(0, at="n2", gang="h"), member(1, gang="h")]
+    assert bound(planned(*NODES, *whole, *broken, pod("p", priority=9))) == {"h-1": "n3"}
+
+
 def test_a_gang_that_needs_spares_is_held_back() -> None:
     nodes = [in_block(f"n{i}") for i in range(18)]
     must = wish({"block": "Must"})

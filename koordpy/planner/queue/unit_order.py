@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order in which a round tries pending units, and which units have waited too long.
 
-Source: docs/rules/quota-fairness.md 2. The order is: half-bound gangs, units of system priority, starving units, then a
+Source: docs/rules/quota-fairness.md 2. The order is: broken gangs, units of system priority, starving units, then a
 tree of queues. At each level of the tree, the queue with the lowest key has the next turn; the fairness mode computes
 the key (`fairness/order_registry.py`). Units of one queue (jobs) are ordered by priority, age and name. After a unit is
 placed, the queues on its path are compared again, because their usage has grown. After a unit that is not placed, the
@@ -19,14 +19,10 @@ from koordpy.api.natural_order import natural_key
 from koordpy.config.configuration import Fairness
 from koordpy.fairness.order_keys import INFINITE, Job, QueueKeys
 from koordpy.fairness.order_registry import ORDERS
+from koordpy.gangs.broken_gangs import is_broken
 from koordpy.gangs.queue_units import Unit
 from koordpy.pods.pod_info import PodInfo
 from koordpy.quota.quota_book import QuotaUse, ShareQueue
-
-
-def half_bound(unit: Unit) -> bool:
-    """Returns True if a gang of the unit has some members bound, but fewer than its minimum."""
-    return any(0 < len(gang.bound) < gang.min_member for gang in unit.gangs)
 
 
 @dataclass(eq=False, slots=True)
@@ -79,8 +75,8 @@ class UnitOrder:
         system: list[Job] = []
         rest: list[Job] = []
         for job in sorted(map(Job, units), key=attrgetter("key")):
-            half = job.unit.plain is None and half_bound(job.unit)
-            (first if half else system if job.priority >= keys.SYSTEM_PRIORITY_FLOOR else rest).append(job)
+            broken = job.unit.plain is None and is_broken(job.unit.gangs)
+            (first if broken else system if job.priority >= keys.SYSTEM_PRIORITY_FLOOR else rest).append(job)
         starving = sorted((job for job in rest if self._starves(job, now)), key=attrgetter("since"))
         self.starving = frozenset(job.unit.id for job in starving)
         """Ids of units that have waited too long, so that nodes may be reserved for them in this round."""
