@@ -133,10 +133,19 @@ class Gang(Members):
         expected = f", {self.announced_members} are expected" if self.announced_members is not None else ""
         return f"{text} {self.min_member} exist{expected}{self.later}"
 
-    def waits_for_pending(self) -> str:
-        """Returns the text of the gate for match-policy `only-waiting` with too few pending members."""
-        text = f"gang {self.key}: waiting for members, {len(self.pending) + self.done} of minMember"
-        return f"{text} {self.min_member} wait or have Succeeded (only-waiting)"
+    def waits_for_pending(self, ended: int) -> str:
+        """Returns the text of the gate for fewer pending members than must start together (2.4). ended: number of
+        Succeeded members that count.
+
+        Members that are being deleted exist, but count for no minimum: their controller creates others in their place.
+        """
+        waiting = f"gang {self.key}: waiting for members,"
+        if self.match_policy == "only-waiting":
+            have = len(self.pending) + ended
+            return f"{waiting} {have} of minMember {self.min_member} wait or have Succeeded (only-waiting)"
+        have, leaving = len(self.pending) + len(self.live) + ended, len(self.bound) - len(self.live)
+        deleted = f"{leaving} more {'is' if leaving == 1 else 'are'} being deleted"
+        return f"{waiting} {have} of minMember {self.min_member} exist, {deleted}{self.later}"
 
 
 def origin_of(ref: GangRef, derived: WorkloadGang | None, pods: Sequence[PodInfo]) -> str:

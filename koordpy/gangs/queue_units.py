@@ -114,8 +114,8 @@ class Unit:
         return Unit(id=self.id, gangs=tuple(gangs))
 
     def with_bound(self, nodes: Mapping[str, str], gone: Collection[str] = ()) -> "Unit":
-        """Returns the unit as if the given pods were bound, and others removed. nodes: pod key -> node name. gone: keys
-        of removed pods. A plain pod is returned unchanged."""
+        """Returns the unit as if pods were bound (`nodes`: pod key -> node name), and others removed (`gone`: their
+        keys). A plain pod is returned unchanged."""
         if self.plain is not None or not any(pod.key in nodes or pod.key in gone for pod in self.members):
             return self
 
@@ -134,15 +134,18 @@ class Unit:
         if gang.by_workload and not gang.match_policy:
             return max(0, min(gang.min_member, len(gang.members)) - len(gang.bound))
         if gang.match_policy == "only-waiting":
-            return max(0, gang.min_member - gang.done)
+            return max(0, gang.min_member - self.ended(gang))
         if gang.match_policy == "waiting-and-running":
-            return max(0, gang.min_member - len(gang.live) - gang.done)
+            return max(0, gang.min_member - len(gang.live) - self.ended(gang))
         return gang.stale_minimum if self._started else gang.min_member
 
     def present(self, gang: Gang) -> int:
         """Returns the number of members of a gang that exist or have Succeeded (2.3)."""
-        ended = gang.succeeded if self._started and not gang.pending else gang.done
-        return len(gang.members) + ended
+        return len(gang.members) + self.ended(gang)
+
+    def ended(self, gang: Gang) -> int:
+        """Returns the number of Succeeded members that count for the minimum of a gang (2.4)."""
+        return gang.succeeded if self._started and not gang.pending else gang.done
 
     def ranks(self) -> dict[str, int]:
         """Returns pod key -> rank of each member (2.5): the position in `members`. While pods of a workload's later
@@ -241,8 +244,7 @@ class Groups:
 
     def gang(self, ref: GangRef) -> Gang:
         """Returns a gang with its own settings, without configured defaults."""
-        found = self._gangs.get(ref)
-        if found is None:
+        if (found := self._gangs.get(ref)) is None:
             found = self._cache.gang(self.snapshot, ref)
             if together := stale_minimum(found, self.snapshot, self.stale, self.repair):
                 found = replace(found, stale_minimum=together)
@@ -323,8 +325,7 @@ class Groups:
 
     def id_of(self, ref: GangRef) -> str:
         """Returns the id of the unit that contains a gang."""
-        group = self.links.groups.get(ref)
-        if group is None:
+        if (group := self.links.groups.get(ref)) is None:
             return f"gang:{ref.id}"
         if group[0] not in self._ids:
             self._ids[group[0]] = "gang:" + ",".join(one.id for one in group)
@@ -333,8 +334,7 @@ class Groups:
     def unit(self, ref: GangRef) -> Unit:
         """Returns the unit that contains a gang: the same object for all gangs of a GangGroup."""
         group = self.links.groups.get(ref, (ref,))
-        found = self._units.get(group[0])
-        if found is None:
+        if (found := self._units.get(group[0])) is None:
             own = tuple(self.gang(one) for one in group)
 
             def made() -> Unit:

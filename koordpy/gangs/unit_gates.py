@@ -65,9 +65,8 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
             continue  # the gang runs: a missing member must not wait for a pod that its controller creates later
         if (have := unit.present(gang)) < gang.min_member:
             return Gate(gang.waits_for_members(have), GangStatus.INCOMPLETE)
-        if gang.pending and gang.match_policy == "only-waiting" and len(gang.pending) < unit.need(gang):
-            # a gang with fewer pending members than a plan must place (2.4)
-            return Gate(gang.waits_for_pending(), GangStatus.INCOMPLETE)
+        if len(gang.pending) < unit.need(gang):  # too few for any plan (2.4)
+            return Gate(gang.waits_for_pending(unit.ended(gang)), GangStatus.INCOMPLETE)
     # 4. invalid settings, and unknown layers
     for gang in unit.gangs:
         if gang.fault:

@@ -27,6 +27,17 @@ def gated() -> list[Row]:
             nodes=({}, {}),
             text="waiting for members",
         ),
+        Row(
+            "deleted-member",
+            ready,
+            [
+                group("deleted-member", 2),
+                running("deleted-member", holds=True, labels={keys.LABEL_POD_GROUP: "deleted-member"}),
+                *members("deleted-member", 1),
+            ],
+            nodes=({}, {}),
+            text="1 of minMember 2 exist, 1 more is being deleted",
+        ),
         Row("terms", ready, [group("terms", TIED), *_tied_members()], text="terms of affinity and spread"),
         Row(
             "numa",

@@ -12,12 +12,14 @@ from koordpy.api.custom_objects import ClusterNetworkTopology, ClusterNetworkTop
 from koordpy.api.objects import (
     LabelSelector,
     ObjectMeta,
+    Pod,
     SchedulingGate,
     SchedulingGroup,
     TopologySpreadConstraint,
 )
 from koordpy.api.pod_groups import UpstreamGang, UpstreamPodGroup, UpstreamPodGroupSpec, UpstreamPolicy
 from koordpy.explain.explanation import explain
+from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import GangStatus, Proof, RoundPlan
 from tests.scenarios.cluster import (
     TWO_LAYERS,
@@ -187,6 +189,62 @@ def test_those_that_wait_with_only_waiting_are_told_that_they_are_too_few() -> N
     assert messages(world.plan()) == told
     world.add([pod(f"v-{i}", gang="g") for i in range(3)])
     assert len(bound(world.plan())) == 4
+
+
+@pytest.mark.parametrize(
+    ("policy", "live", "deleted", "waiting", "grace", "text"),
+    [
+        # the live and pending members that exist, and those that are being deleted, of a minimum of 3
+        ("", 0, 1, 2, "", "2 of minMember 3 exist, 1 more is being deleted"),
+        ("", 0, 3, 1, "", "1 of minMember 3 exist, 3 more are being deleted"),
+        ("waiting-and-running", 1, 1, 1, "", "2 of minMember 3 exist, 1 more is being deleted"),
+        ("waiting-and-running", 0, 2, 1, "", "1 of minMember 3 exist, 2 more are being deleted"),
+        ("only-waiting", 0, 1, 2, "", "2 of minMember 3 wait or have Succeeded (only-waiting)"),
+        # a stale gang, of which fewer members than it lacks would be evicted again
+        ("", 1, 1, 1, "0s", "2 of minMember 3 exist, 1 more is being deleted"),
+        # the terminating members are not needed
+        ("", 0, 1, 3, "", ""),
+        ("", 1, 1, 1, "", ""),
+        ("waiting-and-running", 1, 1, 2, "", ""),
+        ("only-waiting", 0, 1, 3, "", ""),
+    ],
+)
+@pytest.mark.parametrize("linked_too", [False, True])
+def test_a_gang_waits_for_those_that_come_for_members_that_are_being_deleted(
+    policy: str, live: int, deleted: int, waiting: int, grace: str, text: str, linked_too: bool
+) -> None:
+    """No node helps a unit that has too few members for a plan (2.4); the pods of linked gangs hear the same."""
+    own = {keys.GANG_MATCH_POLICY: policy, **({keys.GANG_STALE_GRACE: grace} if grace else {})}
+    world = World().add(node("n1:59"), group("g", 3, {**own, **(linked("h") if linked_too else {})}))
+    world.add([pod(f"r-{i}", gang="g", at="n1") for i in range(live)])
+    world.add([leaving(pod(f"d-{i}", gang="g", at="n1")) for i in range(deleted)])
+    world.add([pod(f"w-{i}", gang="g") for i in range(waiting)])
+    if linked_too:
+        world.add(group("h", 1), pod("h-0", gang="h"))
+    plan = world.plan()
+    pods = {*(f"w-{i}" for i in range(waiting)), *(["h-0"] if linked_too else [])}
+    if not text:
+        assert set(bound(plan)) == pods
+        return
+    assert messages(plan) == dict.fromkeys(pods, f"gang default/g: waiting for members, {text}")
+    assert {one.reason for one in plan.pending} == {Reason.NOT_READY}
+    assert not plan.placements
+
+
+@pytest.mark.parametrize("policy", ["", "once-satisfied", "waiting-and-running", "only-waiting"])
+def test_members_that_succeeded_count_for_a_linked_gang_after_their_pods_are_gone(policy: str) -> None:
+    """A gang without pending members needs no more of them, so that the pods of the other gang are not held by it."""
+    world = World().add(node("n1:9"), group("g", 2, {keys.GANG_MATCH_POLICY: policy, **linked("h")}), group("h", 1))
+    done = [pod(f"g-{i}", gang="g", at="n1", phase="Succeeded") for i in range(2)]
+    world.add(pod("g-2", gang="g", at="n1"), *done, pod("h-0", gang="h"))
+    for one in done:
+        world.state.delete(Pod, one.key)
+    assert set(bound(world.plan())) == {"h-0"}
+
+
+def leaving(one: Pod) -> Pod:
+    """A pod that is being deleted."""
+    return replace(one, metadata=replace(one.metadata, deletion_timestamp="1970-01-01T00:00:00Z"))
 
 
 def test_one_bound_member_of_the_group_proves_that_all_its_gangs_once_fitted() -> None:

@@ -251,9 +251,11 @@ class PodChanges:
         self._queue.add(self._hub.names.of_pod(info), pod, event=event)
 
 
-def _counts(info: PodInfo | None) -> tuple[bool, bool]:
-    """Returns two booleans: the pod counts as a member of its gang; the pod has Succeeded, which lowers the number of
-    members that the gang needs. Both are False for None."""
+def _counts(info: PodInfo | None) -> tuple[bool, bool, bool]:
+    """Returns three booleans: the pod counts as a member of its gang; it is a member that is being deleted, which
+    counts for no minimum; the pod has Succeeded, which lowers the number of members that the gang needs. All are False
+    for None."""
     if info is None:
-        return False, False
-    return info.bound or info.pending or info.finished, info.succeeded
+        return False, False, False
+    leaving = info.bound and info.pod.metadata.deletion_timestamp is not None
+    return info.bound or info.pending or info.finished, leaving, info.succeeded

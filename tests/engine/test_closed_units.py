@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pod that waited for nodes has another reason soon after something else stops it: a gate, an object, a quota.
+
+An autoscaler adds nodes as long as the condition says Unschedulable (repair.md 1.2), so that it may not stay until the
+next attempt, which is up to five minutes later.
+"""
+
+from typing import Any
+
+import pytest
+
+from koordpy.api import keys
+from tests.engine.live import Live, gang, in_virtual_time, live, small, until
+from tests.engine.manifests import GROUPS
+
+READY = "NotReadyForScheduling"
+
+
+def reason(cluster: Live, name: str) -> Any:
+    return cluster.condition(name).get("reason")
+
+
+def is_deleted_slowly(cluster: Live) -> None:
+    cluster.server.store.delete("pods", "g-1", namespace="default", options={"gracePeriodSeconds": 600})
+
+
+def is_gone(cluster: Live) -> None:
+    cluster.delete("g-1")
+
+
+def loses_its_group(cluster: Live) -> None:
+    cluster.server.store.remove(GROUPS, "g", "default")
+
+
+def needs_more_members(cluster: Live) -> None:
+    cluster.server.store.update(GROUPS, "g", lambda obj: {**obj, "spec": {"minMember": 4}}, namespace="default")
+
+
+GATES = {
+    is_deleted_slowly: "2 of minMember 3 exist, 1 more is being deleted",
+    is_gone: "2 of minMember 3 exist",
+    loses_its_group: "PodGroup not found",
+    needs_more_members: "3 of minMember 4 exist",
+}
+
+
+@pytest.mark.parametrize("change", GATES)
+@in_virtual_time
+async def test_a_gang_that_lacks_nodes_hears_of_a_gate_that_closes(change: Any) -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        notes = {keys.GANG_MATCH_POLICY: "waiting-and-running"}
+        group, *members = gang("g", 3, min_member=2, gpus=0, annotations=notes)
+        cluster.create(group, *members[:2])
+        await until(lambda: cluster.bound("g-0", "g-1"))
+        cluster.server.store.update(GROUPS, "g", lambda obj: {**obj, "spec": {"minMember": 3}}, namespace="default")
+        members[2]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "99"
+        cluster.create(members[2])
+        await until(lambda: reason(cluster, "g-2") == "Unschedulable")
+        change(cluster)
+        await until(lambda: reason(cluster, "g-2") == READY, seconds=9)
+        assert GATES[change] in cluster.condition("g-2")["message"]
