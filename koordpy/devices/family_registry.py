@@ -311,10 +311,11 @@ def is_refused(nodes: Mapping[str, int], now: FamilyRound) -> bool:
     """Returns whether a dry run fails because a family cannot allocate devices to its pods. Asks only families for
     which sums do not decide (`is_counted`). nodes: pod key -> node position."""
     pods = [now.inputs.snapshot.pods[key] for key in nodes]
+    asked = _requested_families(pods, now.inputs.snapshot)
     return any(
         family.allocate({pod.key: nodes[pod.key] for pod in pods if family.name in pod.asks}, now).faults
-        for family in _requested_families(pods, now.inputs.snapshot)
-        if not family.is_counted(pods, now.inputs)
+        for family in _ALLOCATING
+        if family in asked and not family.is_counted(pods, now.inputs)
     )
 
 

@@ -7,6 +7,7 @@ chose the devices. The conditions are:
 - No other claim has the device; shared counters, and capacities of shared devices, are sufficient for all claims.
 - The claim has the requested numbers of devices, and its constraints are satisfied.
 - Links between the devices of a pod are fast enough (`bandwidth_check.py`).
+- The devices of a pod are in the NUMA zones that it demands (`claim_zone_check.py`).
 - The pods of an allocated claim are on nodes of its allocation.
 
 CEL selectors are not evaluated again.
@@ -30,6 +31,7 @@ from koordpy.cache.snapshot import NodeInfo
 from koordpy.pods.claim_refs import CLAIMS, IMPLICIT, DeviceId, Grant, Granted
 from koordpy.pods.pod_info import PodInfo
 from koordpy.verify.bandwidth_check import LinkedDevice, slow_links
+from koordpy.verify.claim_zone_check import NUMA_FAMILY, misaligned_devices
 
 
 class DeviceCheck:
@@ -144,27 +146,36 @@ class DeviceCheck:
                     faults.append(f"{what} is not available to resource claim {key}")
                 if not self._is_offered(granted.device, node):
                     faults.append(f"{what} is not offered there")
+        take = self.draft.family_devices_of(pod.key, NUMA_FAMILY)
+        faults += misaligned_devices(pod, self._devices_of(pod, node, shares=True), take)
         return faults + (self._slow_links(pod, node) if given else [])
+
+    def _devices_of(self, pod: PodInfo, node: NodeInfo, *, shares: bool) -> dict[DeviceId, BasicDevice]:
+        """Returns the devices of all claims of a pod on its node, also of already allocated claims, with their fields.
+
+        Devices for admin access are left out, and with `shares` False shared devices.
+        """
+        found: set[DeviceId] = set()
+        named = [f"{pod.namespace}/{one.name}" for one in self.names_of(pod.pod)]
+        for key in {*named, *(self.draft.family_devices_of(pod.key, CLAIMS) or {})}:
+            claim = self.stated.get(key)
+            if claim is not None and claim.status.allocation is not None:
+                found |= {
+                    DeviceId(one.driver, one.pool, one.device)
+                    for one in claim.status.allocation.devices.results
+                    if not one.admin_access and (shares or not one.share_id)
+                }
+            else:
+                grant, _ = self.planned.get(key, ((), None))
+                found |= {one.device for one in grant if not one.admin and (shares or one.consumed is None)}
+        return {one: facts for one in found if (facts := self._facts(one, node)) is not None}
 
     def _slow_links(self, pod: PodInfo, node: NodeInfo) -> list[str]:
         """Returns the faults of the links between all devices of a pod, including those of already allocated claims."""
         if keys.GPU_MIN_BANDWIDTH not in pod.pod.metadata.annotations:
             return []
-        devices: dict[DeviceId, LinkedDevice] = {}
-        named = [f"{pod.namespace}/{one.name}" for one in self.names_of(pod.pod)]
-        for key in {*named, *(self.draft.family_devices_of(pod.key, CLAIMS) or {})}:
-            claim = self.stated.get(key)
-            if claim is not None and claim.status.allocation is not None:
-                found = [
-                    DeviceId(one.driver, one.pool, one.device)
-                    for one in claim.status.allocation.devices.results
-                    if not one.admin_access and not one.share_id
-                ]
-            else:
-                grant, _ = self.planned.get(key, ((), None))
-                found = [one.device for one in grant if not one.admin and one.consumed is None]
-            devices |= {one: _linked(one, facts) for one in found if (facts := self._facts(one, node)) is not None}
-        ordered = [devices[one] for one in sorted(devices)]
+        devices = sorted(self._devices_of(pod, node, shares=False).items())
+        ordered = [_linked(one, facts) for one, facts in devices]
         return slow_links(pod, node, ordered, partial(self._offered, node), self.draft.snapshot)
 
     def _offered(self, node: NodeInfo, driver: str) -> Iterator[LinkedDevice]:

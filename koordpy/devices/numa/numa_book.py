@@ -88,6 +88,8 @@ class NumaView(FamilyView):
     sets: Callable[[Draft, KoordpyConfiguration], Any] | None = None
     """Builds the zones of pods on a draft, as the choice of devices for claims reads them (`ZoneSets`); None in a
     cluster without NUMA data."""
+    planned: Callable[[FilterInputs], Any] | None = None
+    """Returns the zones of the plan that is being allocated (`ZoneSetSource.planned_zones`); None as for `sets`."""
     totals: object = None
     """Another object after each change of a policy or of the amounts of an empty node."""
     memo: dict[object, Any] = field(default_factory=dict, repr=False)
@@ -101,6 +103,10 @@ class NumaView(FamilyView):
     def zone_sets(self, draft: Draft, config: KoordpyConfiguration) -> Any:
         """Implements `ZoneSetSource.zone_sets`."""
         return self.sets(draft, config) if self.sets is not None else None
+
+    def planned_zones(self, inputs: FilterInputs) -> Any:
+        """Implements `ZoneSetSource.planned_zones`."""
+        return self.planned(inputs) if self.planned is not None and inputs.config.numa.enabled else None
 
     def without_pods(self, gone: Collection[PodInfo]) -> "NumaView":
         by_node: dict[str, set[str]] = {}
@@ -152,13 +158,15 @@ class NumaBook(FamilyBook):
         self,
         limits: Callable[[FilterInputs], ZoneLimits],
         sets: Callable[[Draft, KoordpyConfiguration], Any],
+        planned: Callable[[FilterInputs], Any],
         report_state: Callable[[NodeNuma], str],
         fits: Callable[[NodeNuma, Sequence[Any]], bool],
     ) -> None:
-        """limits, sets: as in `NumaView`. report_state: returns the state of a node's report for metrics; empty for a
-        node without NUMA data. fits: called with (node without the pods of a plan, zones that the plan takes), returns
-        True if the node has them."""
-        self._limits, self._sets, self._report_state, self._fits = limits, sets, report_state, fits
+        """limits, sets, planned: as in `NumaView`. report_state: returns the state of a node's report for metrics;
+        empty for a node without NUMA data. fits: called with (node without the pods of a plan, zones that the plan
+        takes), returns True if the node has them."""
+        self._limits, self._sets, self._planned = limits, sets, planned
+        self._report_state, self._fits = report_state, fits
         self._objects: dict[str, NodeResourceTopology] = {}
         self._reports: dict[str, TopologyReport] = {}
         self._labels: dict[str, tuple[Policy, str]] = {}
@@ -258,7 +266,9 @@ class NumaBook(FamilyBook):
                     self._views.pop(name, None)
             self._dirty.clear()
             warnings = tuple(self._warnings())
-            self._view = NumaView(self._views.copy(), warnings, self._limits, self._sets, self._totals, self._memo)
+            self._view = NumaView(
+                self._views.copy(), warnings, self._limits, self._sets, self._planned, self._totals, self._memo
+            )
         return self._view
 
     def _node(self, name: str) -> NodeNuma:

@@ -18,7 +18,7 @@ from koordpy.devices.device_family import Family
 from koordpy.devices.family_round import FamilyRound, NodeFacts, Placed
 from koordpy.devices.numa.admission import ZoneAdmission
 from koordpy.devices.numa.aligned_node import report_state
-from koordpy.devices.numa.claim_zone_sets import DraftZoneSets
+from koordpy.devices.numa.claim_zone_sets import DraftZoneSets, planned_zone_sets
 from koordpy.devices.numa.numa_book import NumaBook
 from koordpy.devices.numa.numa_check import check_zones
 from koordpy.devices.numa.numa_filter import PLUGIN, Alignment
@@ -76,7 +76,8 @@ class NumaZones(Family):
 
     def book(self, config: KoordpyConfiguration) -> FamilyBook:
         """Implements `Family.book`: the book is created when the first report or labelled node appears."""
-        make = partial(NumaBook, numa_limits, DraftZoneSets, partial(report_state, config), partial(zones_fit, config))
+        state, fits = partial(report_state, config), partial(zones_fit, config)
+        make = partial(NumaBook, numa_limits, DraftZoneSets, planned_zone_sets, state, fits)
         return LateBook(make, labels=frozenset((keys.NUMA_POLICY,)), kinds=NumaBook.kinds)
 
     def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:

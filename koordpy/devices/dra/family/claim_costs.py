@@ -19,6 +19,7 @@ from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_requests import Alternative, alternatives_of
+from koordpy.devices.dra.filters.claim_zones import zones_of
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.ledger.claim_book import claim_ledger
@@ -128,6 +129,9 @@ class ClaimCosts:
             binds = bool(device.facts.binding_conditions)
             rows.append((device.id.driver, answers, values, free, binds, place, self._capacity(device)))
         pairs = combinations(range(len(devices)), 2) if links.has_matrix else ()
+        demands = [rule for i in self._active if (rule := self._rule(i)).demands_zones]
+        if demands:
+            rows += [demands[0].zone_state(node), *map(zones_of, devices)]
         return served, tuple(rows), tuple(links.compared(i, j) for i, j in pairs)
 
     def _capacity(self, device: OfferedDevice) -> Hashable:

@@ -24,6 +24,7 @@ from koordpy.devices.dra.family.claim_notes import claim_notes
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import PLUGIN, claims_refusal
+from koordpy.devices.dra.filters.claim_zones import planned_zones
 from koordpy.devices.dra.filters.counted_devices import DeviceCount
 from koordpy.devices.dra.filters.cross_node_search import SharedDevices
 from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_by_devices
@@ -241,7 +242,8 @@ class ClaimedDevices(Family):
         by_node: dict[int, list[PodInfo]] = {}
         for key, node in nodes.items():
             by_node.setdefault(node, []).append(draft.snapshot.pods[key])
-        rules = {node: [DynamicResources(pod, draft, config) for pod in pods] for node, pods in by_node.items()}
+        zones = planned_zones(draft.snapshot, now.inputs)
+        rules = {node: [DynamicResources(pod, draft, config, zones) for pod in pods] for node, pods in by_node.items()}
         order = sorted(by_node, key=lambda one: natural_key(draft.snapshot.nodes[one].name))
         wide = {node for node in order if rules[node][0].reaches_network(node)}
         best = config.dra.choice == "topology"
@@ -250,8 +252,9 @@ class ClaimedDevices(Family):
                 pods, choice = by_node[node], JointChoice(rules[node], node, draft)
                 rest = [(rule, at) for at in order[i + 1 :] if at in wide for rule in rules[at]] if node in wide else []
                 others = SharedDevices(rest, without=[claim.key for claim in choice.claims])
-                found = choice.choose(every=best, others=others if others.claims else None) if choice.claims else None
-                if found is None and choice.claims:
+                is_open = bool(choice.claims) or any(rule.demands_zones for rule in rules[node])
+                found = choice.choose(every=best, others=others if others.claims else None) if is_open else None
+                if found is None and is_open:
                     names = ", ".join(pod.key for pod in pods)
                     faults.append(f"{names} on {draft.snapshot.nodes[node].name}: no devices for the claims")
                 own = choice.grants(found) if found is not None else [{}] * len(pods)

@@ -88,8 +88,9 @@ class MemberLimitReader:
             claims = tuple(one for one in dict.fromkeys(every) if one.key not in shared)
             if claims:
                 own[shape] = claims
-        if sum(self._numbers[shape] for shape in own) + len(shared) > 1:
-            self._own(own, shared)
+        zoned = [shape for shape, rule in self._rules.items() if rule.demands_zones]
+        if zoned or sum(self._numbers[shape] for shape in own) + len(shared) > 1:
+            self._own(own, shared, zoned)
         return self.limits
 
     def _limit_users(self, key: str, shapes: Sequence[bytes], spare: int) -> None:
@@ -137,9 +138,15 @@ class MemberLimitReader:
             out[i] = near[0] if near else out[i]
         return np.unique(out, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
-    def _own(self, own: Mapping[bytes, Sequence[UnallocatedClaim]], shared: Mapping[str, Sequence[bytes]]) -> None:
-        """Adds the limits of claims that only one member names."""
-        simple = all(claim.spec.is_simple for claims in own.values() for claim in claims)
+    def _own(
+        self,
+        own: Mapping[bytes, Sequence[UnallocatedClaim]],
+        shared: Mapping[str, Sequence[bytes]],
+        zoned: Sequence[bytes],
+    ) -> None:
+        """Adds the limits of claims that only one member names. zoned: shapes with devices in certain NUMA zones, also
+        of claims that are allocated already."""
+        simple = not zoned and all(claim.spec.is_simple for claims in own.values() for claim in claims)
         simple = simple and not any(self._rules[shape].has_pair_rule for shape in own)
         for shape, claims in own.items() if simple else ():
             for claim in claims:
@@ -150,7 +157,7 @@ class MemberLimitReader:
             self._columns(sets)
             return
         # devices of a node are searched for all of its pods together, those of shared claims too
-        together = dict.fromkeys((*own, *(shape for shapes in shared.values() for shape in shapes)))
+        together = dict.fromkeys((*own, *(shape for shapes in shared.values() for shape in shapes), *zoned))
         equal: dict[Hashable, int] = {}
         keys = {shape: self._rules[shape].capacity_key() for shape in together}
         for shape, key in keys.items():

@@ -21,6 +21,7 @@ from koordpy.devices.dra.filters import claim_refusal as refusal_texts
 from koordpy.devices.dra.filters.all_devices import fails_beyond
 from koordpy.devices.dra.filters.claim_refusal import ELSEWHERE, PLUGIN, LastingRefusal, refuse
 from koordpy.devices.dra.filters.claim_requests import AttemptFault, UndecidedNode, alternatives_of
+from koordpy.devices.dra.filters.claim_zones import NUMA, demands_zones
 from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_score
 from koordpy.devices.dra.filters.evictable_devices import lasting_usage
 from koordpy.devices.dra.filters.gate_limits import allocated_limit, extended_limit, find_gate_limit
@@ -68,8 +69,8 @@ class DynamicResources(DraftClaims, Rule):
         return self.pod.shape not in self._ledger.apart
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        """Implements `Rule.change`: only pods with claims use devices."""
-        return CLAIMS in pod.asks
+        """Implements `Rule.change`: only pods with claims use devices, and pods with amounts of zones use zones."""
+        return CLAIMS in pod.asks or (self.demands_zones and NUMA in pod.asks)
 
     def verdict(self) -> Verdict:
         """Implements `Rule.verdict`.
@@ -99,7 +100,7 @@ class DynamicResources(DraftClaims, Rule):
             which[promised] = len(refusals)
         closed, unserved = self.closed(), extended_limit(self.view.gates_off)
         for wants in self.wants():
-            if not wants.claims:
+            if not wants.claims and not (self.demands_zones and self.keys):
                 continue
             if unserved and any(one.key == implicit_key(self.pod) for one in wants.claims):
                 refusals.append(refuse(unserved))
@@ -115,7 +116,7 @@ class DynamicResources(DraftClaims, Rule):
                 if isinstance(refusal, AttemptError) or refusal_texts.is_of_devices(refusal):
                     refusals.append(replace(refusal, code=Code.UNRESOLVABLE, no_node_helps=cause))
                     which[here & elsewhere & (answer == number)] = len(refusals)
-        return Verdict(which, tuple(refusals)) if refusals else Verdict(which)
+        return Verdict(which, tuple(refusals))
 
     def _inside(self) -> Mask:
         """Returns [nodes] True for nodes on which every allocated claim of the pod may be used."""
@@ -279,12 +280,15 @@ class DynamicResources(DraftClaims, Rule):
         if text := find_gate_limit(offer, self.offers, self.view.gates_off, is_enough):
             return refuse(text)
         text = refusal_texts.INVALID_TEXT if offer.has_invalid else refusal_texts.CANNOT_TEXT
-        if self.least_bandwidth and self._fits(wants, node, usage, pods=(), closed=closed):
+        if not self.keeps_zones(node):
+            text = ELSEWHERE.reasons[0]
+        elif self.least_bandwidth and self._fits(wants, node, usage, pods=(), closed=closed):
             text = refusal_texts.slow_links(self.pod)
         if self._could_fit(wants, node):
             return refuse(text, Code.UNSCHEDULABLE)
         pods = () if self.zones_may_change(node) else None
-        if offer.is_changing or self._fits(wants, node, DeviceUsage(self.offers), pods):
+        could_fit = offer.is_changing or text == ELSEWHERE.reasons[0]
+        if could_fit or self._fits(wants, node, DeviceUsage(self.offers), pods):
             return refuse(text)
         return LastingRefusal(PLUGIN, Code.UNRESOLVABLE, (text,))
 
@@ -337,8 +341,9 @@ class DynamicResources(DraftClaims, Rule):
         """Returns the number of pods like this one, at most `most`, for which a node has devices. Stored for nodes that
         reach the same devices, and for pods with equal claims."""
         ledger, devices = self._ledger, self.offers.at(self._nodes[node]).devices
-        at = node if self.least_bandwidth or not self.reaches_network(node) else -1
-        key = "pods", at, devices, self.wants_at(node).content, self.capacity_key(), self.closed(), most
+        at = node if self.has_pair_rule or not self.reaches_network(node) else -1
+        content, pairs = self.wants_at(node).content, self.pair_key()
+        key = "pods", at, devices, content, self.capacity_key(), pairs, self.closed(), most
         known: tuple[int, int] | None = ledger.memo.get(key)
         if known is None or known[0] != len(ledger.changed):
             low, high = 1, most
@@ -354,16 +359,18 @@ class DynamicResources(DraftClaims, Rule):
         return JointChoice([self] * number, node, self._draft, shared=shared).choose(every=False) is not None
 
     def capacity_key(self) -> Hashable:
-        """Implements `Rule.capacity_key`: pods with equal claims share the devices."""
-        shared = self._ledger.shared.intersection(self.keys)
-        return PLUGIN, tuple(wants.content for wants in self.wants()), tuple(sorted({*self.keys_in_use(), *shared}))
+        """Implements `Rule.capacity_key`: pods with equal claims, and equal rules about them, share the devices."""
+        named = tuple(sorted({*self.keys_in_use(), *self._ledger.shared.intersection(self.keys)}))
+        return PLUGIN, tuple(wants.content for wants in self.wants()), named, self.rule_key
 
     def fits_after(self, others: Sequence[PodInfo], node: int) -> bool:
         """Implements `Rule.fits_after`: the claims of all pods find devices together."""
+        pods = (*others, self.pod)
+        is_zoned = any(map(demands_zones, pods))  # then zones of pods without claims matter, too
         rules = [
             self if pod is self.pod else DynamicResources(pod, self._draft, self._config)
-            for pod in (*others, self.pod)
-            if CLAIMS in pod.asks
+            for pod in pods
+            if CLAIMS in pod.asks or is_zoned
         ]
         return JointChoice(rules, node, self._draft).choose(every=False) is not None
 

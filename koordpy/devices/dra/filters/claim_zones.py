@@ -3,15 +3,17 @@
 
 The kubelet aligns no devices of claims. So for a pod that demands alignment, each device with the attribute
 `resource.kubernetes.io/numaNode` must have a zone in common with the zones that the kubelet uses for the pod. If the
-kubelet aligns nothing of the pod, each two of its devices must have a zone in common. Devices without the attribute are
-not compared. Source: docs/rules/numa.md 7.
+kubelet aligns nothing of the pod, each two of its devices must have a zone in common. This holds for claims that are
+allocated already as well. Devices without the attribute, and devices for admin access, are not compared. Source:
+docs/rules/numa.md 7.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple, Protocol
 
 from koordpy.cache.plan_draft import Draft
-from koordpy.cache.snapshot import Ints
+from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.dra.filters.device_search import DeviceSearch
 from koordpy.devices.dra.filters.node_links import NUMA_NODE
@@ -28,14 +30,18 @@ ZoneNumbers = frozenset[int]
 class ZoneSets(Protocol):
     """The zones that the kubelets use for pods on a draft. node: position."""
 
-    def states(self) -> Ints:
-        """Returns [nodes] a number that changes if the zones that a pod would get may change."""
+    def states(self, numbers: dict[Hashable, int]) -> bytes:
+        """Returns a key that is equal as long as a pod would get the same zones on every node. numbers: state of the
+        zones of a node -> its number in such keys; new states are added."""
+
+    def state(self, node: int) -> Hashable:
+        """Returns a key that is equal for nodes on which a pod would get the same zones."""
 
     def zone_sets(self, node: int, pods: Sequence[PodInfo]) -> Sequence[ZoneNumbers | None]:
         """Returns the zones of each pod, admitted in this order; None for a pod of which nothing is aligned."""
 
-    def is_used(self, node: int) -> bool:
-        """Returns whether pods use a part of the zones of a node."""
+    def may_change(self, node: int, pod: PodInfo) -> bool:
+        """Returns whether a pod may get other zones of a node after other pods have left it."""
 
 
 class ZoneSetSource(Protocol):
@@ -43,6 +49,10 @@ class ZoneSetSource(Protocol):
 
     def zone_sets(self, draft: Draft, config: KoordpyConfiguration) -> ZoneSets:
         """Returns the zones of pods on a draft."""
+
+    def planned_zones(self, inputs: Any) -> Mapping[str, ZoneNumbers | None] | None:
+        """Returns pod key -> zones, as `ZoneSets.zone_sets`, of the plan for which devices are being allocated on the
+        draft; None without such a plan. Pods on nodes without NUMA data are left out. inputs: `FilterInputs`."""
 
 
 def demands_zones(pod: PodInfo) -> bool:
@@ -55,6 +65,12 @@ def zone_sets_of(draft: Draft, config: KoordpyConfiguration) -> ZoneSets | None:
     """Returns the zones of pods on a draft; None in a cluster without NUMA data."""
     source: ZoneSetSource | None = draft.snapshot.families.get(NUMA)  # type: ignore[assignment]
     return source.zone_sets(draft, config) if source is not None else None
+
+
+def planned_zones(snapshot: Snapshot, inputs: Any) -> Mapping[str, ZoneNumbers | None] | None:
+    """Returns `ZoneSetSource.planned_zones`; None in a cluster without NUMA data."""
+    source: ZoneSetSource | None = snapshot.families.get(NUMA)  # type: ignore[assignment]
+    return source.planned_zones(inputs) if source is not None else None
 
 
 def zones_of(device: OfferedDevice) -> ZoneNumbers | None:
@@ -70,10 +86,22 @@ class DemandedZones(NamedTuple):
 
     claims: frozenset[int]
     """Claims of the pod, by their position in the search."""
-    fixed: tuple[int, ...]
-    """Devices of claims that are allocated already."""
+    fixed: tuple[ZoneNumbers, ...]
+    """Zones of each device of claims that are allocated already; without devices of unknown zones."""
     zones: ZoneNumbers | None
     """Zones that the kubelet uses for the pod; None if it aligns nothing of the pod."""
+
+    @property
+    def is_kept(self) -> bool:
+        """True if the devices of claims that are allocated already are in the zones."""
+        if self.zones is None:
+            return not any(one.isdisjoint(other) for one, other in combinations(self.fixed, 2))
+        return not any(one.isdisjoint(self.zones) for one in self.fixed)
+
+    def may_have(self, own: ZoneNumbers | None) -> bool:
+        """Returns whether the pod may get a device beside those of allocated claims. own: its zones, if known."""
+        near = self.fixed if self.zones is None else (self.zones,)
+        return own is None or not any(own.isdisjoint(one) for one in near)
 
 
 class ClaimZones:
@@ -83,16 +111,18 @@ class ClaimZones:
         self.of_devices = [zones_of(device) for device in devices]
         """[devices] zones of each device; None if they are unknown."""
         self._pods = pods
+        self.is_kept = all(pod.is_kept for pod in pods)
+        """False if no solution exists, because of claims that are allocated already."""
 
     def is_linked(self, search: DeviceSearch, claim: int, at: int) -> bool:
         """Implements `PairRule.is_linked`."""
-        for pod in self._pods:
+        for pod in self._pods if self.is_kept else ():
             if claim in pod.claims:
                 chosen = (one for i, results in enumerate(search.chosen()) if i in pod.claims for one in results)
-                others = (*pod.fixed, *(other for one, other in chosen if not one.admin))
-                if not self._is_inside(pod, at) or (pod.zones is None and any(self._is_far(at, i) for i in others)):
+                others = (other for one, other in chosen if not one.admin and pod.zones is None)
+                if not pod.may_have(self.of_devices[at]) or any(self._is_far(at, i) for i in others):
                     return False
-        return True
+        return self.is_kept
 
     def apart(self, claim: int) -> tuple[int, ...] | None:
         """Implements `PairRule.apart`."""
@@ -103,8 +133,7 @@ class ClaimZones:
         out = [0] * len(self.of_devices)
         for pod in pods:
             for i in count:
-                near_fixed = pod.zones is not None or not any(self._is_far(i, j) for j in pod.fixed)
-                if not (self._is_inside(pod, i) and near_fixed):
+                if not pod.may_have(self.of_devices[i]):
                     out[i] |= 1 << i
                 elif pod.zones is None:
                     out[i] |= sum(1 << j for j in count if self._is_far(i, j))
@@ -112,12 +141,7 @@ class ClaimZones:
 
     def is_met(self, search: DeviceSearch) -> bool:
         """Implements `PairRule.is_met`."""
-        return True
-
-    def _is_inside(self, pod: DemandedZones, at: int) -> bool:
-        """Returns whether a device has a zone of the pod, or one of them is unknown."""
-        own = self.of_devices[at]
-        return own is None or pod.zones is None or not own.isdisjoint(pod.zones)
+        return self.is_kept
 
     def _is_far(self, i: int, j: int) -> bool:
         """Returns whether two devices have known zones and none in common."""

@@ -56,7 +56,7 @@ class JointChoice:
     def choose(self, *, every: bool, others: SharedDevices | None = None) -> BestChoice | None:
         """Returns the best devices, or the first ones that kube-scheduler's order finds if `every` is False; None if
         the node lacks devices. others: pods of other nodes, which must find devices beside them."""
-        lead = self._pods[0]
+        lead = next((pod for pod, own in zip(self._pods, self.owned, strict=True) if own), self._pods[0])
         shares = [
             PodShare(tuple(own), sum(1 << at for at in pod.fixed(self._node)))
             for pod, own in zip(self._pods, self.owned, strict=True)
@@ -75,6 +75,9 @@ class JointChoice:
         if others is not None:
             best.leaves = others.is_possible
         try:
+            if not self.claims:
+                best.grants = search.first()
+                return best if best.grants is not None else None
             found = best_choice(search, best)
         except AttemptFault:
             return None

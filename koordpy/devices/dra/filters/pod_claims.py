@@ -5,7 +5,7 @@ node.
 Sources: docs/rules/dra.md 2, 6, 8.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,8 +27,10 @@ from koordpy.devices.dra.filters.claim_zones import (
     BothRules,
     ClaimZones,
     DemandedZones,
+    ZoneNumbers,
     demands_zones,
     zone_sets_of,
+    zones_of,
 )
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_search import DeviceSearch
@@ -41,7 +43,7 @@ from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
 from koordpy.devices.dra.ledger.device_objects import grant_of
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.dra.ledger.extended_claims import extended_claim
-from koordpy.pods.claim_refs import DeviceId, Grant, implicit_key
+from koordpy.pods.claim_refs import DeviceId, Grant, Granted, implicit_key
 from koordpy.pods.pod_info import PodInfo
 
 Mask = NDArray[np.bool_]
@@ -65,8 +67,15 @@ class Wants:
 class DraftClaims:
     """The claims of one pod on a draft."""
 
-    def __init__(self, pod: PodInfo, draft: Draft, config: KoordpyConfiguration) -> None:
-        """pod: has only claims that `claims_refusal` accepts."""
+    def __init__(
+        self,
+        pod: PodInfo,
+        draft: Draft,
+        config: KoordpyConfiguration,
+        planned: Mapping[str, ZoneNumbers | None] | None = None,
+    ) -> None:
+        """pod: has only claims that `claims_refusal` accepts. planned: zones of the plan's pods (`planned_zones`); None
+        to compute them."""
         self.pod = pod
         self._draft, self._config, self._dra = draft, config, config.dra
         self._ledger = claim_ledger(draft.ledgers)
@@ -84,6 +93,7 @@ class DraftClaims:
         self.demands_zones = demands_zones(pod)
         """True if the devices of the pod must be in certain NUMA zones (`ClaimZones`)."""
         self._zone_sets = zone_sets_of(draft, config) if self.demands_zones else None
+        self._planned = planned
 
     def _extended_variants(self) -> list[tuple[UnallocatedClaim | None, Mask | None]]:
         resources = served_by_devices(self.pod, self.view, self._dra)
@@ -112,15 +122,24 @@ class DraftClaims:
 
     def zones_may_change(self, node: int) -> bool:
         """Returns whether the pod may get other zones of a node after pods there have left it."""
-        return self._zone_sets is not None and self._zone_sets.is_used(node)
+        return self._zone_sets is not None and self._zone_sets.may_change(node, self.pod)
+
+    def zone_state(self, node: int) -> Hashable:
+        """Returns a key that is equal for nodes on which the pod would get the same zones; None without a demand."""
+        return self._zone_sets.state(node) if self._zone_sets is not None else None
+
+    @property
+    def rule_key(self) -> Hashable:
+        """Equal for pods with equal rules about their devices."""
+        return self.least_bandwidth, self.pod.ask(NUMA) if self.demands_zones else None
 
     def pair_key(self) -> Hashable:
         """Returns everything on which the rule about the pod's devices depends, as a key; None without a rule."""
         if not self.has_pair_rule:
             return None
-        states = self._zone_sets.states().tobytes() if self._zone_sets is not None else b""
-        zones = (self.pod.ask(NUMA), states) if self.demands_zones else None
-        return self.least_bandwidth, zones, tuple(self.keys_in_use())
+        numbers: dict[Hashable, int] = self._ledger.memo.setdefault("zone states", {})
+        states = self._zone_sets.states(numbers) if self._zone_sets is not None else b""
+        return self.rule_key, states, tuple(self.keys_in_use())
 
     def keys_in_use(self) -> list[str]:
         """Returns the claims of the pod that have an allocation, on the draft."""
@@ -190,16 +209,30 @@ class DraftClaims:
 
     def fixed(self, node: int) -> tuple[int, ...]:
         """Returns the devices of a node that allocated claims of the pod have."""
-        grants: list[Grant] = []
+        taken = {one.device for one in self._granted() if one.consumed is None}
+        devices = self.offers.at(self._nodes[node]).devices if taken else ()
+        return tuple(i for i, device in enumerate(devices) if device.id in taken)
+
+    def _granted(self) -> Iterator[Granted]:
+        """Yields the devices of allocated claims of the pod, without those for admin access."""
         for key in self.keys:
             allocation = self._ledger.allocation(key)
             if key in self._ledger.taken:
-                grants.append(self._ledger.taken[key])
-            elif allocation is not None:
-                grants.append(grant_of(allocation))
-        taken = {one.device for grant in grants for one in grant if not one.admin and one.consumed is None}
-        devices = self.offers.at(self._nodes[node]).devices if taken else ()
-        return tuple(i for i, device in enumerate(devices) if device.id in taken)
+                grant: Grant = self._ledger.taken[key]
+            else:
+                grant = grant_of(allocation) if allocation is not None else ()
+            yield from (one for one in grant if not one.admin)
+
+    def _fixed_zones(self, node: int) -> tuple[ZoneNumbers, ...]:
+        """Returns the known zones of the devices that allocated claims of the pod have on a node."""
+        name = self._nodes[node].name
+        devices = (self.offers.device(one.device, name) for one in self._granted())
+        return tuple(zones for one in devices if one is not None and (zones := zones_of(one)) is not None)
+
+    def keeps_zones(self, node: int) -> bool:
+        """Returns whether the devices of allocated claims are in the zones that the pod demands on a node."""
+        rule = self.zones(node, [(self, ())]) if self.demands_zones and self.keys_in_use() else None
+        return rule is None or rule.is_kept
 
     def bandwidth(self, node: int, pods: Sequence[tuple["DraftClaims", Sequence[int]]]) -> Bandwidth | None:
         """Returns the rule of minimum bandwidths for a search; None without one. pods: with the positions of their
@@ -219,11 +252,13 @@ class DraftClaims:
         lead = next((one for one, _ in pods if one.demands_zones), None)
         if lead is None:
             return None
-        sets: Sequence[frozenset[int] | None] = [None] * len(pods)
-        if lead._zone_sets is not None:
+        sets: Sequence[ZoneNumbers | None] = [None] * len(pods)
+        if lead._planned is not None:
+            sets = [lead._planned.get(one.pod.key) for one, _ in pods]
+        elif lead._zone_sets is not None:
             sets = lead._zone_sets.zone_sets(node, [one.pod for one, _ in pods])
         demanded = [
-            DemandedZones(frozenset(claims), one.fixed(node), own)
+            DemandedZones(frozenset(claims), one._fixed_zones(node), own)
             for (one, claims), own in zip(pods, sets, strict=True)
             if one.demands_zones
         ]
