@@ -53,7 +53,8 @@ class DeviceLedger:
         """Undoes `evict`."""
 
     def untie_deleted(self, pods: Mapping[str, PodInfo]) -> Callable[[], None] | None:
-        """Frees devices that come free without evictions, because other objects still allocate them to deleted pods.
+        """Frees devices that come free without evictions, because other objects still allocate them to deleted or
+        finished pods.
 
         pods: all pods of the snapshot. Returns the function that undoes it; None if there are no such devices, and
         offline, where an unknown pod may exist. A consumer that the Draft has evicted counts as deleted.

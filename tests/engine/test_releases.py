@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from koordpy.engine.binding.claim_releases import ASKED_AGAIN_SWEEPS, MAX_RELEASE_TRIES
+from koordpy.engine.binding.claim_releases import ASKED_AGAIN_SWEEPS, FINISHED_SECONDS, MAX_RELEASE_TRIES
 from koordpy.engine.queue_entry import State
-from tests.engine.live import LONG_LEASE, Live, in_virtual_time, live, node, small, until
+from tests.engine.card_scenes import carded, map_cards
+from tests.engine.live import LONG_LEASE, Live, gang, in_virtual_time, live, node, small, until
 from tests.engine.test_reservations import claim, claiming, devices, die_after_allocation, offer, status, users
 from tests.faults import InjectedFault
 
@@ -182,14 +183,76 @@ async def test_at_the_start_reservations_of_pods_that_are_gone_are_released() ->
         assert status(cluster, "old") == {} and devices(cluster, "data") == {"a"}
 
 
-async def test_a_finished_pod_keeps_its_claim_until_it_is_deleted_and_is_seldom_asked_for() -> None:
+def end(cluster: Live, name: str, phase: str, *states: str) -> None:
+    """A pod becomes finished. states: of its containers: `running`, `terminated`, or `waiting` for a container that has
+    never run."""
+    listed = [
+        {"name": f"c{i}", **({} if one == "waiting" else {"containerID": f"x://{i}"}), "state": {one: {}}}
+        for i, one in enumerate(states)
+    ]
+    ended = {"phase": phase, "containerStatuses": listed}
+    cluster.server.store.update("pods", name, lambda obj: {**obj, "status": ended}, namespace="default", status=True)
+
+
+@pytest.mark.parametrize(
+    ("states", "grouped", "is_over"),
+    [
+        ((), False, True),
+        (("terminated", "terminated"), False, True),
+        (("waiting",), False, True),  # the kubelet rejected the pod
+        (("terminated", "running"), False, False),  # not the kubelet set the phase
+        (("terminated",), True, True),  # the pod is in the cache
+    ],
+)
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+@in_virtual_time
+async def test_devices_of_a_finished_pod_are_free_after_a_minute(
+    phase: str, states: tuple[str, ...], grouped: bool, is_over: bool
+) -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        for name in ("data", "next"):
+            claim(cluster, name)
+        first = claiming("p", "data")
+        if grouped:
+            group, _ = gang("g", 1)
+            first["metadata"]["labels"] = {"pod-group.scheduling.sigs.k8s.io": "g"}
+            cluster.create(group)
+        cluster.create(first)
+        await until(lambda: cluster.bound("p"))
+        end(cluster, "p", phase, *states)
+        cluster.create(claiming("q", "next"))
+        await asyncio.sleep(FINISHED_SECONDS - 5)
+        assert (users(cluster, "data"), devices(cluster, "data")) == ({"p"}, {"a"})
+        assert not cluster.bound("q")
+        assert "waiting for devices of deleted or finished pods on n1." in cluster.condition("q")["message"]
+        await asyncio.sleep(2 * scheduler.releaser._settings.sweep_seconds + 10)
+        assert (status(cluster, "data") == {}, bool(cluster.bound("q"))) == (is_over, is_over)
+        assert devices(cluster, "next" if is_over else "data") == {"a"}
+
+
+@in_virtual_time
+async def test_a_claim_for_extended_resources_goes_with_its_finished_pod() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        map_cards(cluster)
+        cluster.create(carded("p"))
+        await until(lambda: cluster.bound("p"))
+        end(cluster, "p", "Succeeded", "terminated")
+        cluster.create(carded("q"))
+        await asyncio.sleep(FINISHED_SECONDS - 5)
+        assert not cluster.bound("q")
+        await asyncio.sleep(2 * scheduler.releaser._settings.sweep_seconds + 10)
+        assert cluster.bound("q")
+
+
+async def test_a_pod_that_may_run_is_seldom_asked_for_though_its_phase_is_final() -> None:
     async with live([small("n1")]) as cluster, cluster.running(sweep_seconds=600.0) as scheduler:
         offer(cluster, "n1", "a")
         claim(cluster, "data")
         cluster.create(claiming("p", "data"))
         await until(lambda: cluster.bound("p"))
-        done = {"status": {"phase": "Succeeded"}}
-        cluster.server.store.update("pods", "p", lambda obj: {**obj, **done}, namespace="default", status=True)
+        end(cluster, "p", "Failed", "running")
         await until(lambda: scheduler.state.pod("default/p") is None)
         get, asked = scheduler.releaser._client.get_or_none, 0
 

@@ -16,7 +16,7 @@ from tests.planning.node_rules import leaving, node, pod
 from tests.planning.test_filter_dra import CLASS, asks, held, offers, resource_claim, user
 from tests.scenarios.cluster import bound, group
 
-WAITS = "waiting for devices of deleted pods on n1."
+WAITS = "waiting for devices of deleted or finished pods on n1."
 GONE = ClaimConsumer(resource="pods", name="gone", uid="uid-gone")
 VICTIM = ClaimConsumer(resource="pods", name="v", uid="uid-v")
 GROUP = ClaimConsumer(api_group="scheduling.k8s.io", resource="podgroups", name="gone", uid="uid-gone")
@@ -33,6 +33,12 @@ def allocated(name: str, device: str, *consumers: ClaimConsumer, at: str = "n1")
     return resource_claim(name, asks(), allocation=held(device, at=at), reserved_for=list(consumers))
 
 
+def finished_member(name: str) -> Pod:
+    """A pod of a gang, so that it is in the cache."""
+    made = user(name, f"of-{name}", at="n3", gang="g", phase="Succeeded")
+    return replace(made, metadata=replace(made.metadata, uid=f"uid-{name}"))
+
+
 def holder(name: str = "v", at: str = "n2") -> Pod:
     made = user(name, f"of-{name}", at=at)
     return replace(made, metadata=replace(made.metadata, uid=f"uid-{name}"))
@@ -42,6 +48,7 @@ SCENES: dict[str, tuple[list[ClaimConsumer], bool, list[str], str]] = {
     "of a deleted pod": ([GONE], True, [], WAITS),
     "of a deleted pod, offline": ([GONE], False, ["default/v"], ""),
     "of a deleted and a terminating pod": ([GONE, replace(GONE, name="l", uid="uid-l")], True, [], "waiting for"),
+    "of a finished pod of a gang": ([replace(GONE, name="f", uid="uid-f")], True, [], WAITS),
     "of a deleted and a running pod": ([GONE, VICTIM], True, ["default/v"], ""),
     "of a deleted PodGroup": ([GROUP], True, ["default/v"], ""),
     "of no consumer": ([], True, ["default/v"], ""),
@@ -59,6 +66,7 @@ def test_a_pod_waits_for_devices_of_deleted_pods_and_evicts_none(
         allocated("c0", "d0", *consumers),
         *[allocated("of-v", "d0", VICTIM, at="n2"), holder()],
         *([last, resource_claim("of-l", asks())] if any(one.name == "l" for one in consumers) else []),
+        *([finished_member("f")] if any(one.name == "f" for one in consumers) else []),
         *[resource_claim("c1", asks()), user("p", "c1", priority=5)],
         live=live,
     )

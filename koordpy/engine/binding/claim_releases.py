@@ -5,8 +5,8 @@ To release a claim, the pod's entry in `reservedFor` is removed. If no consumer 
 well, because an allocated claim ties its pod to a node and occupies devices. A claim for extended resources is deleted.
 
 Claims are released after a failed write or Binding, after a verdict that the pod fits nowhere (as kube-scheduler's
-PostFilter), and periodically (`sweep`). The sweep covers deleted pods, and unbound pods that a failed release or an
-earlier leader left with reservations.
+PostFilter), and periodically (`sweep`). The sweep covers deleted pods, finished pods, and unbound pods that a failed
+release or an earlier leader left with reservations. kube-controller-manager releases claims of finished pods, too.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from functools import partial
 import msgspec
 
 from koordpy.api.claim_objects import ClaimConsumer, ResourceClaim
+from koordpy.api.objects import Pod
 from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_book
 from koordpy.devices.dra.ledger.extended_claims import MADE
@@ -38,6 +39,9 @@ ASKED_AGAIN_SWEEPS = 20
 """Number of sweeps after which `_alive` is cleared, so that finished pods are read from the API server again."""
 IDLE_SECONDS = 30.0
 """Time after which a claim that stays reserved for an unbound pod without a plan is released."""
+FINISHED_SECONDS = 60.0
+"""Time after which a claim that stays reserved for a finished pod is released. kube-controller-manager releases it
+earlier, unless it is down."""
 
 
 class DeviceReleaser:
@@ -59,7 +63,9 @@ class DeviceReleaser:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeps = 0
         self._alive: set[str] = set()
-        """uids of pods that exist but are not in the cache, because they are finished."""
+        """uids of pods that exist although they are not in the cache, and have not ended."""
+        self._ended: dict[str, float] = {}
+        """uid of a finished pod with a reservation -> clock time at which a sweep first saw it."""
         self._idle: dict[tuple[str, str], float] = {}
         """(key of a claim, uid of an unbound pod without a plan) -> clock time at which a sweep first saw the claim
         reserved for the pod."""
@@ -117,7 +123,10 @@ class DeviceReleaser:
                 task.cancel()
 
     async def sweep(self) -> None:
-        """Releases claims of deleted pods, and of pods that stay unbound without a plan. Raises as the client does."""
+        """Releases claims of deleted pods, of pods that stay finished, and of pods that stay unbound without a plan.
+
+        Raises as the client does.
+        """
         if self._sweeps % ASKED_AGAIN_SWEEPS == 0:
             self._alive.clear()
         self._sweeps += 1
@@ -125,18 +134,21 @@ class DeviceReleaser:
         self.allocated = {key: uid for key, uid in self.allocated.items() if self._is_own(key)}
         resource, now = self._calls.resource, self._clock()
         idle: dict[tuple[str, str], float] = {}
+        users: set[str] = set()
         for claim in self._feeds.objects(resource) if resource is not None else ():
             key = object_key(claim)
             if MADE in claim.metadata.annotations:
+                users.update(owner.uid for owner in claim.metadata.owner_references)
                 await self._sweep_implicit(key, claim)
                 continue
             gone: set[str] = set()
             for consumer in claim.status.reserved_for:
                 if not _is_pod(consumer):
                     continue
+                users.add(consumer.uid)
                 pod = self._state.pod(f"{claim.metadata.namespace}/{consumer.name}")
-                if pod is None or pod.uid != consumer.uid:
-                    if await self._is_gone(claim.metadata.namespace, consumer.name, consumer.uid):
+                if pod is None or pod.uid != consumer.uid or pod.finished:
+                    if await self._has_left(claim.metadata.namespace, consumer.name, consumer.uid):
                         gone.add(consumer.uid)
                 elif self._is_idle(pod):
                     since = idle[key, pod.uid] = self._idle.get((key, pod.uid), now)
@@ -145,6 +157,7 @@ class DeviceReleaser:
             if gone:
                 await self._release_claim(key, gone, deallocate=True)
         self._idle = idle
+        self._ended = {uid: since for uid, since in self._ended.items() if uid in users}
 
     async def delete_leftovers(self, pod: PodInfo) -> None:
         """Deletes the claims for a pod's extended resources. Repeats failed calls."""
@@ -199,26 +212,31 @@ class DeviceReleaser:
             if self._ties(key, uids):
                 await self._release_claim(key, uids, deallocate=True)
 
-    async def _is_gone(self, namespace: str, name: str, uid: str) -> bool:
-        """Returns whether a pod that the cache does not know is deleted. A finished pod is not in the cache either, so
-        the pod is read."""
+    async def _has_left(self, namespace: str, name: str, uid: str) -> bool:
+        """Returns whether a pod is deleted, or has been finished for `FINISHED_SECONDS`. Most finished pods are not in
+        the cache, so the pod is read."""
         if uid in self._alive:
             return False
+        if uid in self._ended:
+            return self._clock() - self._ended[uid] >= FINISHED_SECONDS
         pod = await self._client.read_pod(namespace, name)
-        if pod is not None and pod.metadata.uid == uid:
+        if pod is None or pod.metadata.uid != uid:
+            return True
+        if _has_ended(pod):
+            self._ended[uid] = self._clock()
+        else:
             self._alive.add(uid)
-            return False
-        return True
+        return False
 
     async def _sweep_implicit(self, key: str, claim: ResourceClaim) -> None:
-        """Deletes a claim for extended resources if its pod is deleted, is unbound without a plan, or is bound with
-        another claim."""
+        """Deletes a claim for extended resources if its pod is deleted, stays finished, is unbound without a plan, or
+        is bound with another claim."""
         owner = claim.metadata.controller
         if owner is None:
             return
         pod = self._state.pod(f"{claim.metadata.namespace}/{owner.name}")
-        if pod is None or pod.uid != owner.uid:
-            unused = await self._is_gone(claim.metadata.namespace, owner.name, owner.uid)
+        if pod is None or pod.uid != owner.uid or pod.finished:
+            unused = await self._has_left(claim.metadata.namespace, owner.name, owner.uid)
         elif pod.bound:
             used = pod.pod.status.extended_resource_claim_status
             confirmed = self._state.assumed_node(pod.key) is None
@@ -335,6 +353,18 @@ class DeviceReleaser:
             return
         if not meta.deletion_timestamp:
             take_reply(self._state, written)
+
+
+def _has_ended(pod: Pod) -> bool:
+    """Returns whether a pod is finished and none of its containers may be running.
+
+    A kubelet unprepares the devices of a pod before it reports the pod as finished. If another writer has set the
+    phase, the statuses of containers still show that they run.
+    """
+    status = pod.status
+    containers = (*status.container_statuses, *status.init_container_statuses)
+    may_run = any(one.container_id and (one.state is None or one.state.terminated is None) for one in containers)
+    return status.phase in ("Succeeded", "Failed") and not may_run
 
 
 def _is_pod(consumer: ClaimConsumer) -> bool:

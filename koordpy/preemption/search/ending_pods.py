@@ -39,14 +39,14 @@ class TerminationWait:
     names: frozenset[str]
     """Names of these nodes."""
     pods: tuple[PodInfo, ...]
-    """Terminating pods that the unit waits for. Empty if it waits only for devices that are allocated to deleted
-    pods."""
+    """Terminating pods that the unit waits for. Empty if it waits only for devices that are allocated to deleted or
+    finished pods."""
 
     @property
     def what(self) -> str:
         """The terminating pods and their nodes, as text for a message."""
         if not self.pods:
-            return f"devices of deleted pods on {_listed(self.names)}"
+            return f"devices of deleted or finished pods on {_listed(self.names)}"
         return f"{count_noun(len(self.pods), 'terminating pod')} on {_listed({pod.node for pod in self.pods})}"
 
     @property

@@ -115,14 +115,16 @@ class ClaimLedger(DeviceLedger):
         return undo
 
     def leaving_claims(self, pods: Mapping[str, PodInfo]) -> list[str]:
-        """Returns the allocated claims of which every consumer is a pod that is terminating or deleted.
+        """Returns the allocated claims of which every consumer is a pod that is terminating, finished or deleted.
 
-        Their devices come free, at the latest when koordpy releases the claim of a deleted pod (dra.md 10). pods: all
-        pods of the snapshot.
+        Their devices come free, at the latest when koordpy releases the claim of such a pod (dra.md 10). pods: all pods
+        of the snapshot.
         """
         if self._leaving is None:
             staying = {
-                pod.uid for pod in pods.values() if CLAIMS in pod.asks and not pod.pod.metadata.deletion_timestamp
+                pod.uid
+                for pod in pods.values()
+                if CLAIMS in pod.asks and not pod.pod.metadata.deletion_timestamp and not pod.finished
             }
             keys = dict.fromkeys(key for keys in self._objects.by_consumer.values() for key in keys)
             self._leaving = [
@@ -135,7 +137,7 @@ class ClaimLedger(DeviceLedger):
     def untie_deleted(self, pods: Mapping[str, PodInfo]) -> Callable[[], None] | None:
         """Implements `DeviceLedger.untie_deleted`."""
         leaving = self.leaving_claims(pods) if self._live else []
-        uids = {pod.uid for pod in pods.values()} if leaving else set()
+        uids = {pod.uid for pod in pods.values() if not pod.finished} if leaving else set()
         gone = [
             key
             for key in leaving
