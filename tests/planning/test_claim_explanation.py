@@ -87,6 +87,24 @@ def test_reasons_of_pods_with_claims(objects: list[Any], reason: str) -> None:
         assert pending.message.endswith("no new node would help: claim c is tied to a node")
 
 
+@pytest.mark.parametrize("minimum", [None, 1, 2])
+def test_a_claim_is_tied_in_a_cluster_that_has_no_other_node(minimum: int | None) -> None:
+    claim = held_by("c", "g0", at="n1")
+    running = user("r", "c", at="n1", cpu="8")
+    gang = "g" if minimum else ""
+    waiting = [user(f"p-{i}", "c", cpu="1", gang=gang) for i in range(minimum or 1)]
+    groups = [group("g", minimum)] if minimum else []
+    everything = [node("n1:8"), CLASS, offers("n1", "g0"), claim, running, *groups, *waiting]
+    for pending in planned(everything).pending:
+        assert str(pending.offline_reason) == "NodesCannotHelp"
+        assert pending.message.endswith("no new node would help: claim c is tied to a node")
+    # a claim of the own gang ties no pod to a node that other pods occupy
+    own = [node("n1:8"), CLASS, offers("n1", "g0"), group("g", 1), pod("full", at="n1", cpu="7")]
+    members = [user("r", "c", at="n1", cpu="1", gang="g"), user("p", "c", cpu="1", gang="g")]
+    [pending] = planned([*own, claim, *members]).pending
+    assert str(pending.offline_reason) != "NodesCannotHelp"
+
+
 def test_a_gang_never_fits_without_enough_devices() -> None:
     members = [user(f"p-{i}", f"c{i}", gang="g") for i in range(2)]
     claims = [resource_claim(f"c{i}", asks(2)) for i in range(2)]

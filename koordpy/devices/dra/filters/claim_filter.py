@@ -83,10 +83,9 @@ class DynamicResources(DraftClaims, Rule):
         count = len(self._nodes)
         which = np.zeros(count, dtype=np.int32)
         refusals: list[Refusal] = []
-        elsewhere, cause = ~self._inside(), ""
-        if elsewhere.any():
-            tied = self._tied_claim()
-            cause = f"claim {tied} is tied to a node" if tied else ""
+        elsewhere, tied = ~self._inside(), self._tied_claim()
+        cause = f"claim {tied} is tied to a node" if tied else ""
+        if cause or elsewhere.any():  # the cause also holds if the cluster has no other node
             refusals.append(replace(ELSEWHERE, no_node_helps=cause) if cause else ELSEWHERE)
             which[elsewhere] = 1
             if not self._ledger.taken.keys().isdisjoint(self.keys):
