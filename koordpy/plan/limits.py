@@ -127,6 +127,8 @@ two solves for each pod."""
 NAMES_SHARE = 0.1
 """Share of the remaining deterministic time for one solve that breaks ties by node name. An unproven solve is the last
 one."""
+SETS_COMPARED = 64
+"""Maximum number of sets of network-attached devices of which each two are compared by a search."""
 SPLITS = 200
 """Maximum number of partitions of a unit's nodes that are tried if devices cannot serve its pods together."""
 SEATS_LISTED = 3

@@ -26,7 +26,7 @@ from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import PLUGIN, claims_refusal
 from koordpy.devices.dra.filters.claim_zones import planned_zones
 from koordpy.devices.dra.filters.counted_devices import DeviceCount
-from koordpy.devices.dra.filters.cross_node_search import SharedDevices
+from koordpy.devices.dra.filters.cross_node_search import SharedDevices, common_devices
 from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_by_devices
 from koordpy.devices.dra.filters.idle_claims import tied_claims
 from koordpy.devices.dra.filters.joint_choice import JointChoice
@@ -234,24 +234,33 @@ class ClaimedDevices(Family):
     def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
         """Implements `Family.allocate`: the pods of each node together, node by node in natural order.
 
-        Each node gets the best devices that leave the later nodes enough of the devices which they share with it.
+        Each node gets the best devices that leave the later nodes enough of the devices which they share with it. A
+        claim of pods on several nodes gets its devices with the node of its first pod.
         """
         draft, config = now.inputs.draft, now.inputs.config
         given: dict[str, dict[str, Grant]] = {}
         faults: list[str] = []
         by_node: dict[int, list[PodInfo]] = {}
-        for key, node in nodes.items():
-            by_node.setdefault(node, []).append(draft.snapshot.pods[key])
         zones = planned_zones(draft.snapshot, now.inputs)
-        rules = {node: [DynamicResources(pod, draft, config, zones) for pod in pods] for node, pods in by_node.items()}
+        rules: dict[int, list[DynamicResources]] = {}
+        first: dict[str, int] = {}  # claim -> node of its first pod
+        for key, node in nodes.items():
+            pod = draft.snapshot.pods[key]
+            rule = DynamicResources(pod, draft, config, zones)
+            by_node.setdefault(node, []).append(pod)
+            rules.setdefault(node, []).append(rule)
+            for claim in rule.keys:
+                first.setdefault(claim, node)
+        common = common_devices((rule, node) for node, some in rules.items() for rule in some)
         order = sorted(by_node, key=lambda one: natural_key(draft.snapshot.nodes[one].name))
         wide = {node for node in order if rules[node][0].reaches_network(node)}
         best = config.dra.choice == "topology"
         with draft.trial():
             for i, node in enumerate(order):
-                pods, choice = by_node[node], JointChoice(rules[node], node, draft)
+                later = [key for key in common if first[key] != node]
+                pods, choice = by_node[node], JointChoice(rules[node], node, draft, without=later, common=common)
                 rest = [(rule, at) for at in order[i + 1 :] if at in wide for rule in rules[at]] if node in wide else []
-                others = SharedDevices(rest, without=[claim.key for claim in choice.claims])
+                others = SharedDevices(rest, without=[claim.key for claim in choice.claims], common=common)
                 is_open = bool(choice.claims) or any(rule.demands_zones for rule in rules[node])
                 found = choice.choose(every=best, others=others if others.claims else None) if is_open else None
                 if found is None and is_open:

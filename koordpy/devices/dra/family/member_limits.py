@@ -7,14 +7,12 @@ of single nodes. Of any two sets of matching devices, one contains the other, or
 if and only if, for each set, the demand of the sets inside it is at most its free devices (Hall's condition for nested
 sets). For other claims, the filter searches the devices of all pods of a node (`DynamicResources.fits_after`).
 
-A claim that several members name is allocated once. Its members share a domain of nodes: the suitable devices that one
-node of a domain reaches are those that every other node of it reaches. This is exact if domains reach different
-devices. Otherwise, such as for devices of nodes and of the network together, the domains are single nodes, so that
-placements on several nodes are left out.
+A claim that several members name is allocated once. Its members share a domain of nodes (`shared_domains.py`). If the
+nodes of a domain reach different devices, such as devices of nodes and of the network together, each plan is checked.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,11 +21,13 @@ import numpy as np
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
 from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.dra.family.shared_domains import shared_domains
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import IN_USE, PLUGIN, claims_refusal
 from koordpy.devices.dra.filters.claim_requests import Alternative, UnallocatedClaim
 from koordpy.devices.dra.filters.cross_node_search import SharedDevices
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
+from koordpy.devices.dra.filters.evictable_devices import lasting_usage
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
 from koordpy.devices.dra.ledger.device_objects import whole_devices
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
@@ -115,28 +115,12 @@ class MemberLimitReader:
         devices = {
             device for request in claim.spec.requests for one in request.alternatives for device in self._of(one)
         }
-        # devices that the same nodes reach tie the members to these nodes only, which the filter does by itself
-        reaches = {repr(device.selector) for device in devices}
-        if len(reaches) != 1 or any(device.node or device.facts.binds_to_node for device in devices):
-            self.limits.one_domain.append((tuple(shapes), self._domains(devices)))
-
-    def _domains(self, devices: Collection[OfferedDevice]) -> Ints:
-        """Returns [nodes] the domain of each node: nodes of a domain can use any of the devices that one of them uses.
-
-        Every node is a domain if some devices reach a part of the nodes that others reach, or bind to a node.
-        """
-        nodes = self._draft.snapshot.nodes
-        single = np.arange(len(nodes), dtype=np.int64)
-        if any(device.facts.binds_to_node for device in devices):
-            return single
-        places = list({(device.node, repr(device.selector)): device for device in devices}.values())
-        out = single + len(places)
-        for i, node in enumerate(nodes):
-            near = [number for number, device in enumerate(places) if device.reaches(node)]
-            if len(near) > 1:
-                return single
-            out[i] = near[0] if near else out[i]
-        return np.unique(out, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        lasting = lasting_usage(self._view.objects, self._draft.snapshot) if self._config.dra.preemption else None
+        found = shared_domains(rule, claim, devices, lasting if lasting is not None else self._ledger.usage)
+        if not found.is_single:
+            self.limits.one_domain.append((tuple(shapes), found.groups))
+        if not found.are_exact:
+            self.limits.fits_across = self._fits_across
 
     def _own(
         self,

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the claims of pods on several nodes find devices together, where nodes share network-attached devices.
 
-The devices of all nodes are one list, and each claim takes only devices that the nodes of its pods reach. Claims for
+The devices of all nodes are one list, and each claim takes only devices that all nodes of its pods can use. Claims for
 numbers of whole devices are a matching of results to devices, found by augmenting paths in O(results x devices). Other
 claims are searched with backtracking, within `dra.searchLimit`. Source: docs/rules/dra.md 6, 7.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from koordpy.devices.dra.filters.claim_requests import Alternative, AttemptFault, UnallocatedClaim, UndecidedNode
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
-from koordpy.devices.dra.filters.device_search import DeviceSearch
 from koordpy.devices.dra.filters.pod_claims import DraftClaims
+from koordpy.devices.dra.filters.restricted_search import RestrictedSearch
 from koordpy.devices.dra.filters.searched_claim import SearchedClaim
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import NodeDevices, NodePool, OfferedDevice
@@ -21,40 +21,38 @@ from koordpy.devices.links.device_masks import bits_of
 from koordpy.pods.claim_refs import DeviceId
 
 
-class CrossNodeSearch(DeviceSearch):
+class CrossNodeSearch(RestrictedSearch):
     """A search for the claims of pods on several nodes."""
 
     def __init__(
         self,
         devices: Sequence[OfferedDevice],
-        claims: Mapping[UnallocatedClaim, int],
+        claims: Mapping[UnallocatedClaim, "ClaimReach"],
         usage: DeviceUsage,
         matching: DeviceMatching,
         *,
         limit: int,
         closed: frozenset[DeviceId],
     ) -> None:
-        """claims: claim -> mask of the devices (positions) that all nodes of its pods reach."""
+        """claims: each with the devices that its pods reach."""
         runs = [tuple(some) for _, some in groupby(devices, key=lambda one: id(one.pool))]
         offer = NodeDevices([NodePool(some[0].pool, "", some, some) for some in runs])
-        super().__init__(offer, list(claims), usage, matching, limit=limit, closed=closed)
-        self._reach = list(claims.values())
-
-    def _suits(self, claim: SearchedClaim, alternative: Alternative, at: int) -> bool:
-        return bool(self._reach[claim.number] >> at & 1) and super()._suits(claim, alternative, at)
+        permitted = [one.permitted for one in claims.values()]
+        super().__init__(offer, list(claims), usage, matching, limit=limit, closed=closed, permitted=permitted)
+        self._first = [one.first for one in claims.values()]
 
     def _all_of(self, claim: SearchedClaim, alternative: Alternative) -> list[int]:
-        return [at for at in super()._all_of(claim, alternative) if self._reach[claim.number] >> at & 1]
+        return [at for at in super()._all_of(claim, alternative) if self._first[claim.number] >> at & 1]
 
-    def is_possible(self) -> bool:
-        """Returns whether all claims find devices together; False if the search is cut short."""
+    def is_possible(self, *, undecided: bool = False) -> bool:
+        """Returns whether all claims find devices together; `undecided` if the search is cut short."""
         requests = self.numbers()
         if requests is not None:
             return _is_matched(mask for own in requests for count, mask in own for _ in range(count))
         try:
             return self.first() is not None
         except (UndecidedNode, AttemptFault):
-            return False
+            return undecided
 
 
 def _is_matched(masks: Iterable[int]) -> bool:
@@ -73,35 +71,74 @@ def _is_matched(masks: Iterable[int]) -> bool:
     return all(place(mask, set()) for mask in masks)
 
 
+class ClaimReach(NamedTuple):
+    """The devices that the pods of a claim reach, as masks of positions."""
+
+    first: int
+    """Devices that the node of the first pod reaches."""
+    permitted: int
+    """Devices that the claim may take: all nodes of its pods can use them."""
+
+
+def common_devices(pods: Iterable[tuple[DraftClaims, int]]) -> dict[str, frozenset[OfferedDevice]]:
+    """Returns, for each open claim (`namespace/name`) of pods on several nodes, the devices that all of them can use.
+
+    A device that binds to the node of its first pod is not among them. pods: each with its node (position).
+    """
+    nodes: dict[str, dict[int, DraftClaims]] = {}
+    for pod, node in pods:
+        for key in pod.keys:
+            nodes.setdefault(key, {})[node] = pod
+    found = {}
+    for key, places in nodes.items():
+        if len(places) > 1 and key in next(iter(places.values())).open_keys():
+            near = (frozenset(pod.offers.at(pod.node(node)).devices) for node, pod in places.items())
+            common = frozenset.intersection(*near)
+            found[key] = frozenset(one for one in common if not (one.node or one.facts.binds_to_node))
+    return found
+
+
 class SharedDevices:
     """The open claims of pods on their nodes, and the devices that several of these nodes share."""
 
-    def __init__(self, pods: Sequence[tuple[DraftClaims, int]], without: Collection[str] = ()) -> None:
-        """pods: each with its node (position). without: claims that are left out, by `namespace/name`."""
+    def __init__(
+        self,
+        pods: Sequence[tuple[DraftClaims, int]],
+        without: Collection[str] = (),
+        common: Mapping[str, Collection[OfferedDevice]] | None = None,
+    ) -> None:
+        """pods: each with its node (position), in rank order. without: claims that are left out, by `namespace/name`.
+        common: devices of each claim of pods on several nodes, also on nodes of other pods; None for those of `pods`.
+        """
         self._pods = pods
+        self._common = common_devices(pods) if common is None else common
         positions: dict[OfferedDevice, int] = {}
         masks: dict[int, int] = {}
-        self.claims: dict[UnallocatedClaim, int] = {}
+        self.claims: dict[UnallocatedClaim, ClaimReach] = {}
         for pod, node in pods:
             claims = pod.wants_at(node).claims
+            near = pod.offers.at(pod.node(node)).devices if claims else ()
             if claims and node not in masks:
-                near = pod.offers.at(pod.node(node)).devices
                 masks[node] = sum(1 << positions.setdefault(one, len(positions)) for one in near)
             for claim in claims:
-                if claim.key in without:
+                if claim.key in without or claim in self.claims:
                     continue
-                self.claims[claim] = self.claims.get(claim, masks[node]) & masks[node]
+                permitted = masks[node]
+                if claim.key in self._common:
+                    wanted = self._common[claim.key]
+                    permitted = sum(1 << positions[one] for one in near if one in wanted)
+                self.claims[claim] = ClaimReach(masks[node], permitted)
         self._masks, self._devices = masks, list(positions)
 
     @property
     def are_shared(self) -> bool:
-        """True if several nodes with open claims reach a device."""
+        """True if several nodes with open claims reach a device, or name a claim."""
         every = 0
         for mask in self._masks.values():
             if every & mask:
                 return True
             every |= mask
-        return False
+        return bool(self._common)
 
     def is_possible(self) -> bool:
         """Returns whether the claims of all pods find devices together, on the draft as it is now."""
@@ -126,7 +163,7 @@ class SharedDevices:
         out: list[int] = []
         for device in devices:
             at = index.get(device)
-            near = [claim for claim, mask in self.claims.items() if at is not None and mask >> at & 1]
+            near = [claim for claim, reach in self.claims.items() if at is not None and reach.permitted >> at & 1]
             answers = tuple(
                 (matching.suits(one, device), tuple(device.capacity.items()) if one.capacity else ())
                 for claim in near

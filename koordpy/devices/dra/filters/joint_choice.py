@@ -10,6 +10,7 @@ from koordpy.devices.dra.filters.device_choice import BestChoice, PodShare, best
 from koordpy.devices.dra.filters.pod_claims import DraftClaims
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
 from koordpy.devices.dra.ledger.device_objects import grant_of
+from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
 from koordpy.pods.claim_refs import CLAIMS, Grant
 from koordpy.pods.pod_info import PodInfo
 
@@ -18,16 +19,25 @@ class JointChoice:
     """The claims of the given pods on one node, and their devices."""
 
     def __init__(
-        self, pods: Sequence[DraftClaims], node: int, draft: Draft, *, shared: Collection[str] | None = None
+        self,
+        pods: Sequence[DraftClaims],
+        node: int,
+        draft: Draft,
+        *,
+        shared: Collection[str] | None = None,
+        without: Collection[str] = (),
+        common: Mapping[str, Collection[OfferedDevice]] | None = None,
     ) -> None:
         """pods: in rank order. node: position. shared: claims that several pods name. Another claim that two pods name
-        means two claims, because the pods are copies of one pod. None if equal names always mean one claim."""
+        means two claims, because the pods are copies of one pod. None if equal names always mean one claim. without:
+        claims that another node gets. common: devices of each claim that pods on other nodes name, too."""
         self._pods, self._node, self._draft = pods, node, draft
         self.claims: list[UnallocatedClaim] = []
         """Claims without an allocation, each once."""
         self.owned: list[list[int]] = []
         """Per pod, the positions of its claims in `claims`."""
         self._after: dict[int, int] = {}
+        self._common = common or {}
         known: dict[object, int] = {}
         first: dict[tuple[bytes, ...], int] = {}
         for i, pod in enumerate(pods):
@@ -35,6 +45,8 @@ class JointChoice:
             own: list[int] = []
             begin = len(self.claims)
             for one in wants.claims:
+                if one.key in without:
+                    continue
                 key = one.key if shared is None or one.key in shared else (one.key, i)
                 if key not in known:
                     known[key] = len(self.claims)
@@ -44,7 +56,9 @@ class JointChoice:
             # the order of equal pods does not matter if their claims take numbers of whole devices
             if (
                 is_own
+                and len(own) == len(wants.claims)
                 and not pod.has_pair_rule
+                and not any(one.key in self._common for one in wants.claims)
                 and all(one.spec.is_simple for one in wants.claims)
                 and not pod.fixed(node)
             ):
@@ -68,6 +82,7 @@ class JointChoice:
             links=every,
             twins=others.twins(lead.offers.at(lead.node(self._node)).devices) if others is not None else (),
             after=self._after if every else None,
+            permitted=[self._permitted(one) for one in self.claims],
         )
         best = BestChoice(
             claim_ledger(self._draft.ledgers).usage, lead.order(self._node), shares, self._held(), every=every
@@ -82,6 +97,13 @@ class JointChoice:
         except AttemptFault:
             return None
         return found if found.grants is not None else None
+
+    def _permitted(self, claim: UnallocatedClaim) -> int | None:
+        """Returns the mask of the devices that a claim of pods on several nodes may take; None for another claim."""
+        wanted, lead = self._common.get(claim.key), self._pods[0]
+        if wanted is None:
+            return None
+        return sum(1 << i for i, one in enumerate(lead.offers.at(lead.node(self._node)).devices) if one in wanted)
 
     def grants(self, found: BestChoice) -> list[Mapping[str, Grant]]:
         """Returns for each pod claim -> its devices. A claim of several pods is in the result of each of them."""

@@ -7,7 +7,7 @@ Sources: docs/rules/dra.md 2, 6, 8.
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from koordpy.devices.dra.filters.gate_limits import closed_by_gates
 from koordpy.devices.dra.filters.link_order import LinkOrder
 from koordpy.devices.dra.filters.min_bandwidth import Bandwidth, PodBandwidth, least_bandwidth
 from koordpy.devices.dra.filters.node_links import NodeLinks
+from koordpy.devices.dra.filters.restricted_search import RestrictedSearch
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
 from koordpy.devices.dra.ledger.device_objects import grant_of
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
@@ -183,6 +184,11 @@ class DraftClaims:
         """Maximum number of devices that one search tries."""
         return self._dra.search_limit
 
+    @property
+    def node_number(self) -> int:
+        """Number of nodes of the snapshot."""
+        return len(self._nodes)
+
     def node(self, at: int) -> NodeInfo:
         """Returns a node by its position."""
         return self._nodes[at]
@@ -276,13 +282,15 @@ class DraftClaims:
         after: Mapping[int, int] | None = None,
         lazy: bool = False,
         closed: frozenset[DeviceId] | None = None,
+        permitted: Sequence[int | None] = (),
     ) -> DeviceSearch:
         """Returns the search for claims on a node, on the draft.
 
         usage: devices in use; None for those of the draft. pods: with the positions of their claims; None if the claims
         are those of this pod. links: True to distinguish devices by their links, as minimum bandwidths always do.
         twins: what else distinguishes the devices; empty for nothing. after, lazy: as in
-        `DeviceSearch`. closed: devices that are not allocated; None for `closed`.
+        `DeviceSearch`. closed: devices that are not allocated; None for `closed`. permitted: as in `RestrictedSearch`;
+        empty for no restriction.
         """
         members = pods if pods is not None else [(self, range(len(claims)))]
         bandwidth, zones = self.bandwidth(node, members), self.zones(node, members)
@@ -296,7 +304,9 @@ class DraftClaims:
             own = list(zip(own, zones.of_devices, strict=True)) if zones is not None else own
             return list(zip(own, twins, strict=True)) if twins else own
 
-        return DeviceSearch(
+        restricted = any(one is not None for one in permitted)
+        kind = partial(RestrictedSearch, permitted=permitted) if restricted else DeviceSearch
+        return kind(
             self.offers.at(self._nodes[node]),
             claims,
             self._ledger.usage if usage is None else usage,
