@@ -24,10 +24,7 @@ class Release:
 
     def __init__(self, helm: Helm, work: Work) -> None:
         self._helm, self.work = helm, work
-        # The control plane's own file is written anew by every call of kubectl, also while helm reads it.
-        kubeconfig = work.cluster.folder / "helm.kubeconfig"
-        kubeconfig.write_text(work.cluster.plane.kubeconfig().read_text())
-        self._where = ("koordpy", "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig))
+        self._where = ("koordpy", "--namespace", NAMESPACE, "--kubeconfig", str(work.cluster.plane.kubeconfig()))
 
     async def helm(self, command: str, *flags: str, values: Mapping[str, Any] | None = None) -> None:
         """helm install and the like. `values` is None for a command without a chart."""

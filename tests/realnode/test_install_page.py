@@ -7,10 +7,12 @@ import asyncio
 import os
 import re
 import subprocess
+from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.e2e.assets import REPOSITORY
+from tests.e2e.chart import Helm
 from tests.e2e.client import condition
 from tests.image.archive import ARCHIVE
 from tests.realnode.needs import SYSTEM_PATH
@@ -18,6 +20,8 @@ from tests.realnode.release import NAMESPACE, Release
 from tests.realnode.work import Work, container, pod, pod_group, pod_spec
 
 PAGE = REPOSITORY / "docs/install.md"
+RENDERED = "koordpy.yaml"
+"""What the page renders for those who do not use Helm."""
 LEFT_OUT = re.compile(r"make image|docker tag|skopeo copy|.* serviceMonitor\.enabled")
 """The image is made by its own tests, no registry is here, nor is the Prometheus operator."""
 
@@ -34,10 +38,8 @@ class Shell:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        kubeconfig = work.cluster.folder / "page.kubeconfig"
-        kubeconfig.write_text(work.cluster.plane.kubeconfig().read_text())
         path = f"{work.cluster.assets}:{SYSTEM_PATH}"
-        self._env = {"PATH": path, "KUBECONFIG": str(kubeconfig), "HOME": str(work.cluster.folder)}
+        self._env = {"PATH": path, "KUBECONFIG": str(work.cluster.plane.kubeconfig()), "HOME": str(work.cluster.folder)}
         self.todo = commands()
 
     async def until(self, last: str) -> str:
@@ -55,7 +57,7 @@ class Shell:
 
     def _run(self, command: str) -> str:
         own = command.replace(" --follow", " --tail=-1")
-        own = own.replace("koordpy.yaml", f"{self._env['HOME']}/koordpy.yaml")
+        own = own.replace(RENDERED, f"{self._env['HOME']}/{RENDERED}")
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-ec", own],
             cwd=REPOSITORY,
@@ -70,17 +72,24 @@ class Shell:
 
 
 @pytest.fixture
-def shell(alone: Work, image: str) -> Shell:  # the image is on the nodes
-    return Shell(alone)
+async def shell(alone: Work, image: str, helm: Helm) -> AsyncIterator[Shell]:  # the image is on the nodes
+    yield Shell(alone)
+    # Nothing remains of a test that has failed half-way: it would be in the way of those that follow.
+    await Release(helm, alone).helm("uninstall", "--ignore-not-found", "--wait", "--timeout=120s")
+    rendered = alone.cluster.folder / RENDERED
+    if rendered.exists():
+        await asyncio.to_thread(
+            alone.cluster.plane.kubectl, "delete", "--ignore-not-found", "--filename", str(rendered)
+        )
 
 
-async def test_the_page_installs_upgrades_and_removes_it(shell: Shell, alone: Work, helm: object) -> None:
-    release = Release(helm, alone)  # type: ignore[arg-type]
+async def test_the_page_installs_upgrades_and_removes_it(shell: Shell, alone: Work, helm: Helm) -> None:
+    release = Release(helm, alone)
     alone.apply(pod_group("gang", 1), pod("waits", pod_spec(container()), gang="gang"))
     await shell.until("helm install")
     await release.ready()
     # dry: it is told in the log, and not done
-    await alone.until("it plans", lambda: f"gang:{alone.namespace}/gang: 1 of 1 pod" in release.logs())
+    await alone.until("it plans", lambda: f"gang:{alone.namespace}/gang: places 1 of 1 pod" in release.logs())
     assert not (await alone.pods())["waits"]["spec"].get("nodeName")
     assert f"gang:{alone.namespace}/gang" in await shell.until("kubectl --namespace koordpy-system logs")
     await shell.until("helm upgrade")
