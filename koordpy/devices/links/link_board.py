@@ -24,7 +24,8 @@ LEFT_SIZES = (8, 4, 2)
 
 @dataclass(frozen=True)
 class StatedLinks:
-    """Links of one driver's devices that the node's Device states."""
+    """Links of one driver's devices that form no nested groups, because the node's Device states them or because of
+    their places."""
 
     positions: tuple[int, ...]
     """Devices of the driver."""
@@ -65,7 +66,7 @@ class LinkBoard:
     numas: tuple[int | None, ...]
     """[devices] number of the NUMA node; None for an unknown one."""
     stated: tuple[StatedLinks, ...]
-    """Drivers with links in the node's Device."""
+    """Drivers with links that form no nested groups."""
 
     @cached_property
     def _hash(self) -> int:

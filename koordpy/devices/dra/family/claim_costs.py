@@ -21,6 +21,7 @@ from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_requests import Alternative, alternatives_of
 from koordpy.devices.dra.filters.claim_zones import zones_of
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
+from koordpy.devices.dra.filters.device_shares import can_hold, provided
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.ledger.claim_book import claim_ledger
 from koordpy.devices.dra.ledger.offered_devices import NodeDevices, OfferedDevice
@@ -189,7 +190,11 @@ class ClaimCosts:
             devices = [self._at(node).devices[i] for i in suitable]
             if any(one.multi or one.consumes or not one.node or one.facts.binding_conditions for one in devices):
                 return None
-            if any(matching.suits(one, device) is not True for device in devices for one in self._alternatives):
+            if any(
+                matching.suits(one, device) is not True or not provided(can_hold, one, device)
+                for device in devices
+                for one in self._alternatives
+            ):
                 return None
             free[node] = sum(not usage.is_used(one.id) and one.id not in closed for one in devices)
         return Devices(tuple(asks), free)

@@ -114,9 +114,10 @@ class BestChoice:
         if self.grants is not None and rank > self.rank[:3]:
             return False
         linked = [_mask(search, [one for i in pod.claims for one in chosen[i]]) | pod.fixed for pod in self._pods]
-        rest = sum(1 << at for at in self._suitable if at not in taken)
+        suitable = sum(1 << at for at in self._suitable)
+        rest = sum(1 << at for at in self._suitable if at not in taken and search.has_counters(search.devices[at]))
         is_tied = self.grants is not None and rank == self.rank[:3]
-        links = self._order.rank(linked, self._held, rest, self.rank[3:] if is_tied else None)
+        links = self._order.rank(linked, self._held, suitable, rest, self.rank[3:] if is_tied else None)
         if links is None:
             return False
         rank = (*rank, *links)

@@ -52,7 +52,7 @@ class DeviceSearch:
         """closed: devices that are reserved for other pods, or `barred`: not even for admin access. lazy: True to
         evaluate each selector only when kube-scheduler does, so that `AttemptFault` is raised for exactly the same
         errors. twins: a further key of each device that must be equal for equal devices; empty for none. after: claim
-        -> earlier claim of an equal pod (positions): the first device of the earlier claim must come first, because the
+        -> earlier claim of an equal pod (positions): the first device of the earlier claim must not come later, as the
         order of equal pods does not matter. pairs: rule for devices that pods may get together; None for no rule."""
         self._twins, self._after, self._pairs = twins, after or {}, pairs
         self._offer, self.devices = offer, offer.listed if lazy else offer.devices
@@ -99,14 +99,14 @@ class DeviceSearch:
         return [next((i for i, one in enumerate(r.alternatives) if id(one) in used), 0) for r in requests]
 
     def suitable_free(self) -> list[int]:
-        """Returns the devices that suit a request and are free outside of the search."""
+        """Returns the devices that suit a request, by their capacities too, and are free outside of the search."""
         asked = [(claim, one) for claim in self._claims for r in claim.spec.requests for one in r.alternatives]
         return [
             at
             for at, device in enumerate(self.devices)
             if not self._usage.is_used(device.id)
             and device.id not in self._closed
-            and any(self._suits(claim, one, at) for claim, one in asked)
+            and any(self._suits(claim, one, at) and provided(can_hold, one, device) for claim, one in asked)
         ]
 
     def chosen(self) -> list[list[tuple[Alternative, int]]]:
@@ -211,7 +211,8 @@ class DeviceSearch:
             else:
                 start = 0
                 if not at and number in self._after:
-                    start = self._claims[self._after[number]].results[0][1] + 1
+                    start = self._claims[self._after[number]].results[0][1]
+                    start += not self.devices[start].multi
                 found = self._place(claim, alternative, size, start, proceed)
             if found:
                 return True
@@ -295,7 +296,8 @@ class DeviceSearch:
             for one in request.alternatives
         )
         values = tuple(device.attribute(one.attribute) for claim in self._claims for one in claim.spec.constraints)
-        return answers, values, self._usage.is_used(device.id), device.id in self._closed, place
+        binds = bool(device.facts.binding_conditions)
+        return answers, values, binds, self._usage.is_used(device.id), device.id in self._closed, place
 
     def _suits(self, claim: SearchedClaim, alternative: Alternative, at: int) -> bool:
         known = self._match.get(id(alternative))
@@ -333,7 +335,7 @@ class DeviceSearch:
             return None
         begins = not (at in self._used or self._usage.is_used(device.id))
         draws = begins or (alternative.admin and not device.multi)
-        if device.consumes and draws and not self._counters_remain(device):
+        if device.consumes and draws and not self.has_counters(device):
             return None
         pairs = None if alternative.admin else self._pairs
         if pairs is not None and not pairs.is_linked(self, claim.number, at):
@@ -372,7 +374,8 @@ class DeviceSearch:
         """Returns the name of a claim for errors, as far as kube-scheduler meets them; else an empty string."""
         return claim.key if self._accept is None else ""
 
-    def _counters_remain(self, device: OfferedDevice) -> bool:
+    def has_counters(self, device: OfferedDevice) -> bool:
+        """Returns whether the counters that a device draws on remain at the current state of the search."""
         driver, pool = device.id.driver, device.id.pool
         return all(
             self._usage.counters.get((driver, pool, key), 0) + self._drawn.get((driver, pool, key), 0) + amount

@@ -3,9 +3,9 @@
 
 Pairs of devices of one driver are compared first, then pairs of different drivers. Slowest pairs and sums are computed
 once for each set. If the node's Device states links, rings and packings are read from the tables of
-`koordpy.devices.links`. Otherwise links follow from attributes, which form nested groups: then the best ring is as slow
-as the slowest pair, and packings follow from the sizes of groups. For more than `EXACT_GPUS` devices of a driver, rings
-are left out, and packings are those by attributes.
+`koordpy.devices.links`. Otherwise links follow from attributes. If these form nested groups, the best ring is as slow
+as the slowest pair, and packings follow from the sizes of groups; else tables are used, too. For more than
+`EXACT_GPUS` devices of a driver, rings are left out, and packings are those by attributes.
 """
 
 from collections import Counter
@@ -124,16 +124,16 @@ class LinkOrder:
         return near, far
 
     def rank(
-        self, own: Sequence[int], held: int, rest: int, best: Sequence[Any] | None = None
+        self, own: Sequence[int], held: int, suitable: int, rest: int, best: Sequence[Any] | None = None
     ) -> tuple[Any, ...] | None:
         """Returns the rank of a choice, smaller is better; None if it is larger than `best`.
 
-        own: the devices of each pod. held: devices of bound members. rest: suitable devices that are left. The rank is
-        computed part by part, and ends at the first part that is larger than in `best`: most sets have a slow pair, and
-        rings take long.
+        own: the devices of each pod with links. held: devices of bound members. suitable: devices that are suitable and
+        free before the choice. rest: those after it. The rank is computed part by part, and ends at the first part that
+        is larger than in `best`: most sets have a slow pair, and rings take long.
         """
         rank: list[Any] = []
-        for part in self._rank_parts(own, held, rest):
+        for part in self._rank_parts(own, held, suitable, rest):
             if best is not None and part != best[len(rank)]:
                 if part > best[len(rank)]:
                     return None
@@ -141,7 +141,7 @@ class LinkOrder:
             rank.append(part)
         return tuple(rank)
 
-    def _rank_parts(self, own: Sequence[int], held: int, rest: int) -> Iterator[Any]:
+    def _rank_parts(self, own: Sequence[int], held: int, suitable: int, rest: int) -> Iterator[Any]:
         """Yields the parts of a rank, the most important first."""
         every = held
         for one in own:
@@ -159,7 +159,7 @@ class LinkOrder:
         yield -sum(one.total_far for one in parts)
         yield -whole.total_far
         places = self._places_of(every)
-        lacks = {i for i in (0, 1) if any(place[i] is None for place in self._places_of(every | rest))}
+        lacks = {i for i in (0, 1) if any(place[i] is None for place in self._places_of(every | suitable))}
         yield 0 if 1 in lacks else len({place[1] for place in places})
         yield 0 if 0 in lacks else len({place[0] for place in places})
 
@@ -168,11 +168,12 @@ class LinkOrder:
 
     @cached_property
     def _tables(self) -> list[_DriverTables]:
-        """Tables of the drivers with links in the Device."""
+        """Tables of the drivers with links in the Device, and of drivers without nested groups of places."""
         out = []
-        for driver in dict.fromkeys(self.links.drivers) if self.links.has_matrix else ():
+        for driver in dict.fromkeys(self.links.drivers):
             at = tuple(i for i, one in enumerate(self.links.drivers) if one == driver)
-            if len(at) <= EXACT_GPUS and any(self.links.at[i] is not None for i in at):
+            is_stated = self.links.has_matrix and any(self.links.at[i] is not None for i in at)
+            if len(at) <= EXACT_GPUS and (is_stated or not self.links.are_nested(at)):
                 out.append(_DriverTables(_stated(self.links.values, at), set()))
         return out
 
@@ -183,9 +184,8 @@ class LinkOrder:
             found = self._rings[mask] = []
             for one in self._tables:
                 local = one.links.in_table(mask)
-                if local:
-                    rank = one.ring(local)
-                    found.append(one.links.floors[rank] if rank < len(one.links.floors) else NO_LIMIT)
+                rank = one.ring(local) if local else NO_LIMIT
+                found.append(one.links.floors[rank] if rank < len(one.links.floors) else NO_LIMIT)
         return found
 
     def _packed(self, rest: int) -> tuple[int, ...]:

@@ -98,6 +98,19 @@ class NodeLinks:
             return matrix[a][b]
         return assumed_link(self.places[i], self.places[j], self._figures)
 
+    def are_nested(self, devices: Sequence[int]) -> bool:
+        """Returns whether the links that follow from the places of devices form nested groups: PCIe roots inside NUMA
+        nodes, which are known for all devices or for none, and each class faster than the next one."""
+        numas: dict[Any, set[Any]] = {}
+        for i in devices:
+            root, numa = self.places[i]
+            numas.setdefault(root, set()).add(numa)
+        every = set().union(*numas.values())
+        if any(len(some) > 1 for root, some in numas.items() if root is not None) or (len(every) > 1 and None in every):
+            return False
+        pix, node, sys = (self._figures.get(name, value) for name, value in ASSUMED.items())
+        return pix > node > sys > UNKNOWN
+
     def lowest(self, i: int, j: int) -> int | None:
         """Returns kB/s of a pair as the Device states it, the lower of both directions; None if it does not."""
         a, b = self.at[i], self.at[j]
