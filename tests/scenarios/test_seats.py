@@ -99,6 +99,12 @@ def test_gangs_without_a_promise_of_a_whole_keep_no_seats() -> None:
     assert seats(planned(*NODES, group("g", 4), *LIVE, repair=Repair(seat_hold=0.0))) == {}
 
 
+@pytest.mark.parametrize(("foreign", "kept"), [(1, {"n3": 1}), (3, {})])
+def test_a_gang_of_which_another_scheduler_has_bound_a_member_keeps_seats(foreign: int, kept: dict[str, int]) -> None:
+    live = [member(i, at=f"n{i}", scheduler="other" if i < foreign else keys.DEFAULT_SCHEDULER_NAME) for i in range(3)]
+    assert seats(planned(*NODES, group("g", 4), *live)) == kept
+
+
 def test_two_gangs_do_not_hold_one_seat() -> None:
     others = [member(0, at="m0", gang="h"), node("m0")]
     plan = planned(*NODES, *others, group("g", 4), group("h", 2), *LIVE)

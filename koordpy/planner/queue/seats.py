@@ -149,8 +149,8 @@ class Seats(QueuePolicy):
         missing, snapshot = missing_members(gang), self._round_state.snapshot
         if not missing or not gang.strict or gang.match_policy == "only-waiting" or gang.fault:
             return None
-        if any(pod.pod.spec.scheduler_name not in snapshot.scheduler_names for pod in gang.bound):
-            return None
+        if not any(pod.pod.spec.scheduler_name in snapshot.scheduler_names for pod in (*gang.bound, *gang.pending)):
+            return None  # another scheduler places the missing members, too
         until = self._since(gang) + self._hold(gang)
         if until <= snapshot.now:
             return None
