@@ -26,7 +26,7 @@ from koordpy.api.claim_objects import (
     ResourceSlice,
     SubRequest,
 )
-from koordpy.api.objects import ObjectMeta, Pod
+from koordpy.api.objects import NodeSelector, NodeSelectorTerm, ObjectMeta, Pod, Requirement
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.config.dra_settings import DeviceClassMapping, Dra
@@ -100,6 +100,17 @@ BEFORE: dict[str, tuple[list[DeviceRequest], dict[str, int]]] = {
 def test_amounts_of_a_claim_without_an_allocation(requests: list[DeviceRequest], amounts: dict[str, int]) -> None:
     named = [replace(one, name=f"r{i}") for i, one in enumerate(requests)]
     assert claimed([*FOUR, resource_claim("c", *named), user("p", "c")]) == ({"p": amounts} if amounts else {})
+
+
+def test_all_devices_are_those_that_one_node_reaches() -> None:
+    slices = [offers("gone", *(f"g{i}" for i in range(6))), offers("n1", "g0")]
+    for at, number in (("n1", 2), ("n2", 4)):
+        wide = offers(f"of-{at}", *(f"g{i}" for i in range(number)))
+        here = Requirement(key="kubernetes.io/hostname", operator="In", values=[at])
+        terms = NodeSelector(node_selector_terms=[NodeSelectorTerm(match_expressions=[here])])
+        slices.append(replace(wide, spec=replace(wide.spec, node_name="", node_selector=terms)))
+    every = resource_claim("c", asks(None, allocation_mode="All"))
+    assert claimed([*slices, every, user("p", "c")]) == {"p": {GPU: 4}}
 
 
 def test_amounts_of_a_capacity_are_rounded_like_shares() -> None:

@@ -80,22 +80,24 @@ class DeviceCount:
                 out[counted.name] = out.get(counted.name, Fraction(0)) + amount
         return {name: ceil(amount) for name, amount in out.items()}
 
-    def requested_amounts(self, claim: ResourceClaim, offers: DeviceOffers) -> Amounts:
+    def requested_amounts(self, claim: ResourceClaim, offers: DeviceOffers, nodes: Collection[ReachingNode]) -> Amounts:
         """Implements `ClaimCount.requested_amounts`."""
         spec = claim_spec(claim.spec.devices, offers)
-        known: Amounts | None = offers.memo.get((DeviceCount, spec.content))
-        if known is None:
+        of_nodes: object
+        known: Amounts
+        of_nodes, known = offers.memo.get((DeviceCount, spec.content), (None, {}))
+        if of_nodes is not nodes:
             known = {}
             for request in spec.requests:
                 most: Amounts = {}
                 for one in request.alternatives:
-                    for name, amount in self._most(one, offers).items():
+                    for name, amount in self._most(one, offers, nodes).items():
                         most[name] = max(most.get(name, 0), amount)
                 add_amounts(known, most)
-            offers.memo[DeviceCount, spec.content] = known
+            offers.memo[DeviceCount, spec.content] = nodes, known
         return known
 
-    def _most(self, alternative: Alternative, offers: DeviceOffers) -> Amounts:
+    def _most(self, alternative: Alternative, offers: DeviceOffers, nodes: Collection[ReachingNode]) -> Amounts:
         """Returns the most that a request may take."""
         counted = self._classes(offers).get(alternative.class_name)
         if counted is None or alternative.admin:
@@ -107,7 +109,7 @@ class DeviceCount:
             devices = [one for one in _usable(offers) if matching.selects(alternative, one) is True]
             devices = [one for one in devices if provided(can_hold, alternative, one)]
         if alternative.all:
-            number = _most_on_a_node(devices)
+            number = _most_on_a_node(devices, nodes)
         amount = Fraction(1)
         if counted.capacity:
             amount = max((_share(alternative, one, counted.capacity) for one in devices), default=Fraction(0))
@@ -150,13 +152,14 @@ def _usable(offers: DeviceOffers) -> Iterable[OfferedDevice]:
     return (device for pool in offers.pools.values() if pool.is_complete and not pool.fault for device in pool.devices)
 
 
-def _most_on_a_node(devices: Sequence[OfferedDevice]) -> int:
-    """Returns the largest number of devices that one node reaches: devices of that node, and devices of several
-    nodes."""
+def _most_on_a_node(devices: Sequence[OfferedDevice], nodes: Collection[ReachingNode]) -> int:
+    """Returns the largest number of devices that one of the nodes reaches."""
     local: dict[str, int] = {}
     for one in devices:
-        local[one.node] = local.get(one.node, 0) + 1
-    return local.pop("", 0) + max(local.values(), default=0)
+        if one.node:
+            local[one.node] = local.get(one.node, 0) + 1
+    wide = [one for one in devices if not one.node]
+    return max((local.get(node.name, 0) + sum(one.reaches(node) for one in wide) for node in nodes), default=0)
 
 
 def _share(alternative: Alternative, device: OfferedDevice, capacity: str) -> Fraction:

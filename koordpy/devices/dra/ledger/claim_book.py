@@ -86,6 +86,8 @@ class ClaimBook(FamilyBook):
         """Feature gates that are known to be off in the API server."""
         self._amounts = amounts
         self._nodes: dict[str, _NodeName] = {}
+        self._listed: tuple[_NodeName, ...] | None = None
+        """The values of `_nodes`; None after a change."""
         self._counted: tuple[DeviceOffers | None, set[str]] = None, set()
         """(offers of the last `amended`, names of nodes that changed since)."""
         self._assumed: dict[str, Mapping[str, Grant]] = {}
@@ -129,13 +131,13 @@ class ClaimBook(FamilyBook):
         if self._states.get(name) != state:
             self._states[name], self._total = state, None
         if known is None or known.labels != labels:
-            self._nodes[name], self._total = _NodeName(name, labels), None
+            self._nodes[name], self._total, self._listed = _NodeName(name, labels), None, None
             self._counted[1].add(name)
 
     def drop_node(self, name: str) -> None:
         self._nodes.pop(name, None)
         self._states.pop(name, None)
-        self._total = None
+        self._total = self._listed = None
 
     @property
     def amended(self) -> Collection[str]:
@@ -155,7 +157,9 @@ class ClaimBook(FamilyBook):
     def charges(self, pods: Iterable[PodInfo]) -> Mapping[str, ClaimedAmounts]:
         if self._charges is None:
             return {}
-        return self._charges.of_pods(pods, self.objects.view(), self._assumed)
+        if self._listed is None:
+            self._listed = tuple(self._nodes.values())
+        return self._charges.of_pods(pods, self.objects.view(), self._assumed, self._listed)
 
     def added_total(self) -> Mapping[str, int]:
         offers = self.objects.view().offers

@@ -27,8 +27,9 @@ class ClaimCount(Protocol):
     def allocated_amounts(self, claim: ResourceClaim, grant: Grant, offers: DeviceOffers) -> Amounts:
         """Returns resource -> amount of allocated devices."""
 
-    def requested_amounts(self, claim: ResourceClaim, offers: DeviceOffers) -> Amounts:
-        """Returns resource -> amount of a claim without an allocation: the most that its requests may take."""
+    def requested_amounts(self, claim: ResourceClaim, offers: DeviceOffers, nodes: Collection[ReachingNode]) -> Amounts:
+        """Returns resource -> amount of a claim without an allocation: the most that its requests may take on a
+        node."""
 
     def totals(
         self, offers: DeviceOffers, nodes: Collection[ReachingNode], served: Mapping[str, Collection[str]]
@@ -44,17 +45,22 @@ class ClaimCharges:
 
     def __init__(self, count: ClaimCount) -> None:
         self._count = count
-        self._amounts: dict[str, tuple[object, object, object, Amounts]] = {}
-        """Claim -> (its object, its promised devices, offers of devices, amounts)."""
+        self._amounts: dict[str, tuple[object, object, object, object, Amounts]] = {}
+        """Claim -> (its object, its promised devices, offers of devices, nodes, amounts)."""
         self._names: dict[str, tuple[Pod, object, list[ClaimName]]] = {}
         """Pod key -> (pod, PodGroups with claims, claims that it names)."""
 
     def of_pods(
-        self, pods: Iterable[PodInfo], objects: DeviceObjects, promised: Mapping[str, Mapping[str, Grant]]
+        self,
+        pods: Iterable[PodInfo],
+        objects: DeviceObjects,
+        promised: Mapping[str, Mapping[str, Grant]],
+        nodes: Collection[ReachingNode],
     ) -> dict[str, ClaimedAmounts]:
         """Returns pod key -> amounts that count for the pod, without pods for which nothing counts.
 
         pods: all pods with resource claims. promised: assumed pod -> claim -> devices that are allocated for it.
+        nodes: all nodes; the same object as long as no name and no label changes.
         """
         users, by_uid = self._users(pods, objects)
         taken = {claim: (key, grant) for key, own in promised.items() for claim, grant in own.items()}
@@ -64,7 +70,7 @@ class ClaimCharges:
             if found is None or MADE in found.metadata.annotations:
                 continue
             holder, grant = taken.get(claim, ("", None))
-            amounts = self._of(claim, found, grant, objects.offers)
+            amounts = self._of(claim, found, grant, objects.offers, nodes)
             payers = ([holder] if holder else _payers(found, sharing, by_uid)) if amounts else []
             for i, payer in enumerate(payers):
                 charge = charges.setdefault(payer, ClaimedAmounts({}, {}, {}))
@@ -92,18 +98,25 @@ class ClaimCharges:
         self._names = names
         return users, by_uid
 
-    def _of(self, key: str, claim: ResourceClaim, grant: Grant | None, offers: DeviceOffers) -> Amounts:
+    def _of(
+        self,
+        key: str,
+        claim: ResourceClaim,
+        grant: Grant | None,
+        offers: DeviceOffers,
+        nodes: Collection[ReachingNode],
+    ) -> Amounts:
         known = self._amounts.get(key)
-        if known is None or known[0] is not claim or known[1] is not grant or known[2] is not offers:
+        if known is None or any(a is not b for a, b in zip(known, (claim, grant, offers, nodes), strict=False)):
             allocation = claim.status.allocation
             if allocation is not None:
                 found = self._count.allocated_amounts(claim, grant_of(allocation), offers)
             elif grant is not None:
                 found = self._count.allocated_amounts(claim, grant, offers)
             else:
-                found = self._count.requested_amounts(claim, offers)
-            known = self._amounts[key] = claim, grant, offers, found
-        return known[3]
+                found = self._count.requested_amounts(claim, offers, nodes)
+            known = self._amounts[key] = claim, grant, offers, nodes, found
+        return known[4]
 
 
 def _payers(claim: ResourceClaim, users: Sequence[PodInfo], by_uid: Mapping[str, str]) -> list[str]:
