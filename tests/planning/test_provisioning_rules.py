@@ -272,10 +272,9 @@ def test_which_nodes_are_kept(nodes: list[Wire], asked: ProvisioningRequest, pri
 
 def test_no_more_new_nodes_are_kept_than_the_gang_needs() -> None:
     nodes = [born("n1:2", 50), born("n2", 40), born("n3", 30)]
-    asked = structs.replace(made(60), spec=request(counts=(4,)).spec)
     plain = [pod(f"p{i}", created=-9) for i in range(2)]
-    plan = plan_of(*nodes, group("g", 4), *(pod(f"g-{i}", gang="g") for i in range(3)), asked, *plain)
-    assert [one.node for one in plan.placements] == ["n3"]
+    plan = plan_of(*nodes, *gang(count=3), made(60), *plain)
+    assert [one.node for one in plan.placements if one.pod_key.startswith("default/p")] == ["n3"]
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -286,3 +285,36 @@ def test_new_nodes_are_kept_from_units_that_a_runtime_refused_first(kept: bool) 
     asked = [*gang(count=3), made(60)] if kept else []
     plan = plan_of(born("n1", 50), *quotas, *pods, *asked)
     assert {one.pod_key for one in plan.placements} == (set() if kept else {"default/p1"})
+
+
+def test_new_nodes_have_no_seats_of_other_gangs() -> None:
+    """A broken gang may not use these nodes, so seats would keep them from both gangs."""
+    broken = [group("h", 2), pod("h-0", gang="h", at="n0")]
+    asked = [*gang(count=3), made(60), node("n0"), born("n2", 40)]
+
+    def seats(*free: Wire) -> dict[str, int]:
+        plan = plan_of(*asked, *broken, *free)
+        return {name: number for kept in plan.seats.values() for name, number in kept.nodes.items()}
+
+    assert (seats(), seats(node("n3"))) == ({}, {"n3": 1})
+
+
+@pytest.mark.parametrize(("priority", "moves"), [(0, False), (1, True)])
+def test_broken_gangs_do_not_move_to_new_nodes_of_other_gangs(priority: int, moves: bool) -> None:
+    notes = {keys.GANG_REPAIR: "regather", keys.GANG_STALE_GRACE: "0s"}
+    live = pod("h-0", gang="h", at="n0", priority=priority)
+    broken = [group("h", 2, notes), live, pod("h-1", gang="h", cpu="4", priority=priority)]
+    asked = [*gang(count=3, cpu="3"), made(60)]
+    plan = plan_of(*asked, node("n0", cpu="4"), born("n2", 40, cpu="3"), *broken)
+    assert [one.rule for one in plan.evictions] == (["repair"] if moves else ["stale-gang"])
+
+
+@pytest.mark.parametrize(
+    ("count", "notes", "kept"),
+    [(3, {}, True), (4, {}, False), (3, {keys.GANG_PROVISIONING_CLASS: "none"}, False)],
+    ids=["in-charge", "other-count", "opted-out"],
+)
+def test_requests_that_are_not_in_charge_keep_no_nodes(count: int, notes: dict[str, str], kept: bool) -> None:
+    """These requests are deleted."""
+    plan = plan_of(*gang(count=count, notes=notes, created=50), made(60), born("n1", 50), pod("p", created=60))
+    assert [one.pod_key for one in plan.placements] == ([] if kept else ["default/p"])

@@ -99,7 +99,7 @@ def policies_of(queue: UnitOrder, context: RoundContext) -> list[QueuePolicy]:
     if snapshot.returning:
         out.append(ReturningPods(round_state))
     if snapshot.members and any(missing_members(groups.gang(ref)) for ref in possibly_stale_gangs(snapshot)):
-        out.append(Seats(round_state, context.outcomes))
+        out.append(Seats(round_state, context.outcomes, out))
     return out
 
 

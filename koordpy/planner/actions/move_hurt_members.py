@@ -12,6 +12,7 @@ from koordpy.gangs.broken_gangs import is_broken, repair_policy, sick_holders
 from koordpy.gangs.gang_settings import Gang
 from koordpy.gangs.queue_units import Unit
 from koordpy.planner.actions.repair import are_evictable
+from koordpy.planner.queue.queue_policy import closing_all
 from koordpy.planner.round_context import RoundContext
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.search.regather import place_beside
@@ -48,7 +49,8 @@ def _move(unit: Unit, sick: frozenset[str], context: RoundContext) -> None:
     faults = check_hurt(unit, hurt, Round(round_state, None, budgets_of(draft)))
     mark = draft.mark()
     draft.evict_all(hurt)
-    found = place_beside(unit, hurt, round_state)
+    with closing_all(context.policies, unit, hurt):
+        found = place_beside(unit, hurt, round_state)
     returns = {one.pod.key: names[one.node].name for one in found.back} if found is not None else {}
     if found is not None:
         faults += found_by(Check.GANG, check_gathered(found.unit, returns, found.round_state))

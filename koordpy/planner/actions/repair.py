@@ -18,6 +18,7 @@ from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.stale_grace import regather_grace, since
 from koordpy.gangs.unit_gates import Gate
 from koordpy.plan.round_plan import Proof
+from koordpy.planner.queue.queue_policy import closing_all
 from koordpy.planner.round_context import RoundContext
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.search.preemption_plan import PreemptionPlan, Victim
@@ -65,7 +66,8 @@ def _moved(waiting: WaitingUnit, context: RoundContext) -> PreemptingUnit | None
     faults = check_moved(unit, live, Round(round_state, None, budgets_of(draft)))
     mark = draft.mark()
     draft.evict_all(live)
-    found = place_again(unit, round_state)
+    with closing_all(context.policies, unit, unit.members):
+        found = place_again(unit, round_state)
     if found is None:
         draft.undo(mark)
         return None

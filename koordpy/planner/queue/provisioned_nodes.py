@@ -8,6 +8,7 @@ each request.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +22,14 @@ from koordpy.cache.snapshot import Ints
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.planner.queue.queue_policy import QueuePolicy
+from koordpy.pods.pod_info import PodInfo
 from koordpy.provisioning.asking_units import Asking
-from koordpy.provisioning.request_states import failure_time
+from koordpy.provisioning.request_states import RequestPhase, state_of
 
 CHECK_ONLY = "check-capacity.autoscaling.x-k8s.io"
 """Class of requests that create no nodes."""
+_CLOSING = (RequestPhase.OPEN, RequestPhase.PROVISIONED)
+"""States of a request in which new nodes are reserved for its unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,10 @@ class NewNodes(QueuePolicy):
         for title, requests in asking.requests.items():
             request, ref = requests[0], groups.find(title.partition(",")[0])
             unit = groups.unit(ref) if ref is not None else None
-            if unit is None or unit.group_id != title or not unit.pending:
+            wanted = asking.request_of(unit).wanted if unit is not None and unit.group_id == title else None
+            if unit is None or wanted is None or request.spec.provisioning_class_name == CHECK_ONLY:
                 continue
-            is_over = failure_time(request, settings, snapshot.now) is not None
-            if not is_over and request.spec.provisioning_class_name != CHECK_ONLY:
+            if state_of(wanted, asking.requests_of(unit), settings, snapshot.now).phase in _CLOSING:
                 found.append((seconds(request.metadata.creation_timestamp), title, unit))
         taken: set[int] = set()
         for since, _, unit in sorted(found, key=lambda one: one[:2]):
@@ -94,9 +98,9 @@ class NewNodes(QueuePolicy):
                 out.append(i)
         return tuple(out)
 
-    def _closed(self, unit: Unit) -> list[_Hold]:
-        """Returns the reservations (`_Hold`) that a unit must respect."""
-        lowest = min(pod.priority for pod in unit.pending)
+    def _closed(self, unit: Unit, pods: Sequence[PodInfo]) -> list[_Hold]:
+        """Returns the reservations (`_Hold`) that pods of a unit must respect."""
+        lowest = min(pod.priority for pod in pods)
         return [
             hold
             for hold in self._holds
@@ -118,13 +122,17 @@ class NewNodes(QueuePolicy):
         """The capacity of all new nodes that are reserved."""
         return self._reservation([hold for hold in self._holds if hold.unit.id not in self._placed])
 
+    def closing(self, unit: Unit, pods: Sequence[PodInfo]) -> AbstractContextManager[None]:
+        """Within the context, new nodes of other units are closed on the draft to pods of a unit."""
+        return self._round_state.draft.with_withheld(self._reservation(self._closed(unit, pods)))
+
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
         """Extends the key of a unit: equal keys only for units to which the same nodes are closed."""
-        return key, tuple(hold.unit.id for hold in self._closed(unit))
+        return key, tuple(hold.unit.id for hold in self._closed(unit, unit.pending))
 
     def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
         """Tries a unit on the nodes except new nodes of other units."""
-        closed = self._closed(unit)
+        closed = self._closed(unit, unit.pending)
         with self._round_state.draft.with_withheld(self._reservation(closed)):
             outcome = attempt(unit)
             slots = self._slots(unit) if closed and isinstance(outcome, WaitingUnit) else []

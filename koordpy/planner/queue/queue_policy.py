@@ -5,12 +5,14 @@ The round calls each of its policies for each unit, in queue order. This base cl
 `planner/actions/allocate.py` chooses the policies of a round.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from koordpy.attempts.unit_outcome import UnitOutcome
 from koordpy.cache.reservations import Reservation
 from koordpy.gangs.queue_units import Unit
 from koordpy.plan.round_plan import PromisedStart, RoundPlan
+from koordpy.pods.pod_info import PodInfo
 
 
 class QueuePolicy:
@@ -37,6 +39,14 @@ class QueuePolicy:
         """
         return False
 
+    def closing(self, unit: Unit, pods: Sequence[PodInfo]) -> AbstractContextManager[None]:
+        """Within the context, the capacity is closed on the draft that pods of a unit may not use in an `attempt`.
+
+        For plans of pods that are made apart from the queue, such as seats and moves. Only for capacity that is not
+        withheld from the draft all the time.
+        """
+        return nullcontext()
+
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
         """Extends the key of a unit: units with equal keys must also have the same outcome under this policy.
 
@@ -55,3 +65,12 @@ class QueuePolicy:
     def complete(self, plan: RoundPlan) -> RoundPlan:
         """Returns the plan of the round with the policy's additions."""
         return plan
+
+
+@contextmanager
+def closing_all(policies: Iterable[QueuePolicy], unit: Unit, pods: Sequence[PodInfo]) -> Iterator[None]:
+    """Within the context, the capacity of all policies is closed as `QueuePolicy.closing` says."""
+    with ExitStack() as stack:
+        for policy in policies:
+            stack.enter_context(policy.closing(unit, pods))
+        yield

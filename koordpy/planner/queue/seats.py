@@ -40,7 +40,7 @@ from koordpy.plan.gang_repair import KeptSeats
 from koordpy.plan.limits import SEATS_LISTED
 from koordpy.plan.round_plan import GangReport, RoundPlan
 from koordpy.planner.queue.backfill import Backfill, moment, plan_nodes
-from koordpy.planner.queue.queue_policy import QueuePolicy
+from koordpy.planner.queue.queue_policy import QueuePolicy, closing_all
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.search.relocation import as_pending
@@ -71,9 +71,12 @@ class GangSeat:
 class Seats(QueuePolicy):
     """Reserves the seats of all broken gangs in one round."""
 
-    def __init__(self, round_state: RoundState, outcomes: Sequence[UnitOutcome]) -> None:
-        """outcomes: the outcomes of the units tried so far; the list grows during the round."""
-        self._round_state, self._outcomes = round_state, outcomes
+    def __init__(
+        self, round_state: RoundState, outcomes: Sequence[UnitOutcome], others: Sequence[QueuePolicy] = ()
+    ) -> None:
+        """outcomes: the outcomes of the units tried so far; the list grows during the round. others: other policies;
+        there are no seats on the capacity that they reserve."""
+        self._round_state, self._outcomes, self._others = round_state, outcomes, tuple(others)
         self._seats: list[GangSeat] | None = None
         """The seats; None until a unit without a broken gang is tried."""
         self._ends = Backfill(round_state, ())
@@ -219,7 +222,8 @@ class Seats(QueuePolicy):
     def _places(self, gang: Gang, unit: Unit, coming: Sequence[PodInfo]) -> list[tuple[PodInfo, int]]:
         """Returns (missing member, node position) for as many missing members as fit beside the live members now."""
         asking = self._with(gang, unit, coming, needed=0)
-        return _place(asking, self._round_state, is_partial=True)
+        with closing_all(self._others, asking, asking.pending):
+            return _place(asking, self._round_state, is_partial=True)
 
     def _at_known_end(
         self, gang: Gang, unit: Unit, coming: Sequence[PodInfo], until: float
@@ -232,10 +236,11 @@ class Seats(QueuePolicy):
         known = self._round_state.snapshot.pods
         asking = self._with(gang, unit, coming, needed=len(coming))
         has_substitutes = any(pod.key not in known for pod in coming)
-        found = self._ends.earliest_start(asking, _place_substitutes if has_substitutes else plan_nodes)
-        if found is None or found[0] > until:
-            return None
-        kept = self._ends.reservation_at(asking, *found)
+        with closing_all(self._others, asking, asking.pending):
+            found = self._ends.earliest_start(asking, _place_substitutes if has_substitutes else plan_nodes)
+            if found is None or found[0] > until:
+                return None
+            kept = self._ends.reservation_at(asking, *found)
         if kept is None or kept.amounts is None:
             return None
         pods = {pod.key: pod for pod in coming}
