@@ -350,14 +350,14 @@ class ClusterState(PodBook):
         self._charged = tuple(charges)
 
     def _wake_readers(self) -> None:
-        """Reads the device requests of all pods again if a family got its first objects and only then reads
-        requests."""
+        """Reads the device requests of all pods again if a family got its first objects and only then reads requests.
+        Its book knows no pod yet, also not those with an annotation, which were read before."""
         awake = [family for family in self.readers.dormant if not self.families[family].is_idle]
         if not awake:
             return
         self.readers = self.readers.with_late(awake)
-        read, pods = self.readers.read, self._pods.values()
-        self._put_again([one.key for one in pods if read(one.pod, one.requests, pending=one.pending) != one.asks])
+        found = ((one, self.readers.read(one.pod, one.requests, pending=one.pending)) for one in self._pods.values())
+        self._put_again([one.key for one, asks in found if asks != one.asks or not asks.keys().isdisjoint(awake)])
 
     def quota_view(self) -> Quotas:
         """Returns the quotas with the current total of all nodes and devices."""
