@@ -106,7 +106,7 @@ yardstick: install ## Compare koordpy with kube-scheduler on a real control plan
 	$(BIN)/python -m bench.yardstick --rounds $(or $(ROUNDS),1) $(YARDSTICK_ARGS)
 
 storms: install ## Fault injection: COUNT (20000) random schedules, as many with competing units and with claims, and a crash at every step of a commit
-	KOORDPY_STORMS=$(or $(COUNT),20000) KOORDPY_CONTENTIONS=$(or $(COUNT),20000) KOORDPY_CARD_STORMS=$(or $(COUNT),20000) KOORDPY_REPAIR_STORMS=$(or $(COUNT),20000) $(BIN)/python -m pytest -n 2 --dist worksteal tests/engine/test_storms.py tests/engine/test_card_storms.py tests/engine/test_repair_storms.py tests/engine/test_contention.py tests/engine/test_deaths.py $(PYTEST_ARGS)
+	KOORDPY_STORMS=$(or $(COUNT),20000) KOORDPY_CONTENTIONS=$(or $(COUNT),20000) KOORDPY_CARD_STORMS=$(or $(COUNT),20000) KOORDPY_ZONE_STORMS=$(or $(COUNT),20000) KOORDPY_REPAIR_STORMS=$(or $(COUNT),20000) $(BIN)/python -m pytest -n 2 --dist worksteal tests/engine/test_storms.py tests/engine/test_card_storms.py tests/engine/test_zone_storms.py tests/engine/test_repair_storms.py tests/engine/test_contention.py tests/engine/test_deaths.py $(PYTEST_ARGS)
 
 oracle: install ## Compare planner and solver with brute force on COUNT (1000) random problems per family, random clusters and faulty examples
 	$(BIN)/python -m tests.planning.agreement $(or $(COUNT),1000)

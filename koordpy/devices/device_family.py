@@ -74,10 +74,7 @@ class Family(ABC):
         """Returns the reader of device requests."""
 
     def book(self, config: KoordpyConfiguration) -> FamilyBook | None:
-        """Returns an empty book.
-
-        None for a family that allocates no devices by name. It then has neither view nor ledger.
-        """
+        """Returns an empty book; None for a family that allocates no devices by name, without view and ledger."""
         return None
 
     def apply_webhook(self, pod: Pod, config: KoordpyConfiguration) -> Pod:
@@ -106,6 +103,10 @@ class Family(ABC):
         Called only if `is_report` is True for the ConfigMap.
         """
         return None
+
+    def may_fit_after_load(self, pod: PodInfo) -> bool:
+        """Returns whether the family may admit a pod to a node only after other pods are placed there."""
+        return False
 
     # -- the Binding ---------------------------------------------------------------------------------------------------
 

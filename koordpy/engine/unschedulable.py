@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.snapshot import Snapshot
+from koordpy.devices.family_registry import families_of
 from koordpy.engine.engine_context import Context
 from koordpy.engine.evictions.evictor import Evictor
 from koordpy.engine.queue_entry import Entry
@@ -137,9 +138,12 @@ class UnschedulableHandler:
             self._queue.settle_error(entry)
         else:
             plugins = dict.fromkeys(plugin for verdict in left for plugin in verdict.plugins)
+            known = (self._state.pod(verdict.pod_key) for verdict in left)
+            infos = [info for info in known if info is not None and info.pending]
             if "DynamicResources" in plugins:
-                infos = (self._state.pod(verdict.pod_key) for verdict in left)
-                self._stuck([info for info in infos if info is not None and info.pending])
+                self._stuck(infos)
+            if any(family.may_fit_after_load(info) for info in infos for family in families_of(info)):
+                also |= Wake.POD_BOUND | Wake.DEVICE | Wake.NUMA_REPORT
             gated, never = all(verdict.gated for verdict in left), any(verdict.never for verdict in left)
             wakes = EMPTY_CLUSTER if never else helpful(plugins, gang=gang, guarantees=self._guarantees) | also
             self._queue.settle_unschedulable(

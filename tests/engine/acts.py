@@ -12,6 +12,7 @@ from tests.engine.replica import Replica
 from tests.engine.stage import Stage
 from tests.engine.users import Users
 from tests.engine.virtual import VirtualLoop
+from tests.engine.zone_scenes import ZoneActs
 
 TRAITS = {
     "devices": 0.5,
@@ -42,14 +43,18 @@ class Acts:
     failures: Failures
     users: Users = field(init=False)
     machines: Machines = field(init=False)
+    zones: ZoneActs = field(init=False)
     network: Network = field(init=False)
 
     def __post_init__(self) -> None:
         self.users, self.machines = Users(self.stage, self.failures.set_up), Machines(self.stage)
+        self.zones = ZoneActs(self.stage, self.users.submit, self.users.create_gang)
         self.network = Network(self.stage, self.users, self.machines, self.replicas)
 
     def prepare(self) -> None:
-        """Gangs that are to run before anything goes wrong, where they are repaired."""
+        """Gangs that are to run before anything goes wrong, where they are repaired; zones of nodes."""
+        if "zones" in self.stage.traits:
+            self.zones.prepare()
         for _ in range(2 if "repairs" in self.stage.traits else 0):
             self.stage.made += 1
             self.users.gang()
@@ -62,6 +67,7 @@ class Acts:
             "volumes": {"volume": 3.0},
             "claims": {"claimed": 3.0},
             "cards": {"card": 5.0, "card_gang": 3.0},
+            "zones": {"zoned": 5.0, "zoned_card": 2.0, "zoned_cpu": 3.0, "zoned_gang": 3.0, "zone_report": 2.0},
             "foreign": {"foreign": 2.0},
             "devices": {"sick": 1.0},
             "topology": {"topology": 0.4, "relabel": 0.6},
@@ -103,7 +109,9 @@ class Acts:
         self._does(name)()
 
     def _does(self, name: str) -> Callable[[], None]:
-        who = next(who for who in (self.users, self.machines, self.network, self.failures) if hasattr(who, name))
+        who = next(
+            who for who in (self.users, self.machines, self.network, self.failures, self.zones) if hasattr(who, name)
+        )
         does: Callable[[], None] = getattr(who, name)
         return does
 

@@ -18,6 +18,7 @@ from koordpy.api.pod_groups import PodGroup
 from koordpy.api.storage_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordpy.api.times import rfc3339
 from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.apiserver.object_store import Store
 from koordpy.apiserver.resource_shelf import Change
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.config.configuration import KoordpyConfiguration
@@ -28,6 +29,7 @@ from koordpy.engine.scheduler import Scheduler
 from koordpy.plan.round_plan import RoundPlan
 from koordpy.planner.planning_round import plan_round
 from koordpy.pods.pod_info import PodInfo
+from tests.engine import zone_scenes
 from tests.engine.failures import NO_SEATS
 from tests.engine.manifests import (
     BUDGETS,
@@ -59,6 +61,11 @@ KINDS: dict[str, Any] = {
     "deviceclasses.resource.k8s.io": DeviceClass,
     "pods": Pod,
 }
+
+
+def kinds_of(store: Store) -> dict[str, Any]:
+    """What planners read of a server."""
+    return {**KINDS, **zone_scenes.KINDS} if zone_scenes.serves_reports(store) else KINDS
 
 
 LEAST_GRACE_SECONDS = 50.0
@@ -283,7 +290,7 @@ class EvictionWatch:
     def known_state(self) -> ClusterState:
         """What the API server's objects say."""
         state: ClusterState = make_state(live=True, repair=self.config.repair)
-        for plural, kind in KINDS.items():
+        for plural, kind in kinds_of(self.server.store).items():
             for obj in self.server.store.list(plural):
                 state.upsert(self._converted(obj, kind))
         return state

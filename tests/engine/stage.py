@@ -83,7 +83,7 @@ class Stage:
                     self.storage.volume(f"v-{name}-{i}", name)
         if "claims" in self.traits:
             for name in self.nodes:
-                offer(self.cluster, name, *(f"{name}-{i}" for i in range(2)))
+                offer(self.cluster, name, *(f"{name}-{i}" for i in range(3 if "zones" in self.traits else 2)))
         if "cards" in self.traits:
             map_cards(self.cluster)
 

@@ -26,7 +26,7 @@ from koordpy.engine.queue_entry import State
 from koordpy.engine.scheduler import Scheduler
 from koordpy.plan.round_plan import RoundPlan
 from tests.engine.acts import TRAITS, Acts
-from tests.engine.evictions import KINDS
+from tests.engine.evictions import kinds_of
 from tests.engine.failures import Failures
 from tests.engine.live import Live
 from tests.engine.manifests import Manifest, nominated_node
@@ -148,6 +148,9 @@ class Storm:
         """The weather is good from now on, and nobody acts any more."""
         self.weather.clears()
         self.acts.network.stand_down()
+        if "zones" in self.traits:
+            with self.by_others():
+                self.acts.zones.over()
         self.mishaps.over()
         if self.unrest is not None:
             self.unrest.over()
@@ -282,7 +285,7 @@ class Storm:
 
     def informed(self, scheduler: Scheduler) -> bool:
         """Whether every watch has brought all that there is; after bad weather they come back by and by."""
-        return self._knows(scheduler, tuple(KINDS))
+        return self._knows(scheduler, tuple(kinds_of(self.cluster.server.store)))
 
     def _known(self, plurals: tuple[str, ...]) -> bool:
         scheduler = self.leader()

@@ -37,7 +37,7 @@ class Users:
     def gpus(self) -> None:
         (pod,) = gang(self._name, 1, gpus=self.stage.dice.choice([1, 1, 2, 4]))[1:]
         pod["metadata"]["labels"].clear()
-        self._submit(pod)
+        self.submit(pod)
 
     def cpu(self) -> None:
         self.stage.cluster.pod(self._name, cpu=str(self.stage.dice.choice([1, 2])))
@@ -45,12 +45,12 @@ class Users:
     def npus(self) -> None:
         (pod,) = gang(self._name, 1, gpus=0)[1:]
         pod["metadata"]["labels"].clear()
-        self._submit(asking(pod, NPU, self.stage.dice.choice([1, 2, 4, 8])))
+        self.submit(asking(pod, NPU, self.stage.dice.choice([1, 2, 4, 8])))
 
     def npu_gang(self) -> None:
         group, *pods = gang(f"g{self.stage.made}", self.stage.dice.choice([2, 3]), gpus=0)
         chips = self.stage.dice.choice([2, 4, 8])
-        self._create_gang(group, [asking(pod, NPU, chips) for pod in pods])
+        self.create_gang(group, [asking(pod, NPU, chips) for pod in pods])
 
     def gang(self) -> None:
         dice = self.stage.dice
@@ -71,7 +71,7 @@ class Users:
         if "claims" in self.stage.traits and dice.random() < 0.2:
             claim(self.stage.cluster, f"d{self.stage.made}")
             pods[0]["spec"]["resourceClaims"] = [{"name": "d", "resourceClaimName": f"d{self.stage.made}"}]
-        self._create_gang(group, pods)
+        self.create_gang(group, pods)
 
     def pair(self) -> None:
         """A GangGroup: two gangs, both or none."""
@@ -81,7 +81,7 @@ class Users:
             group, *pods = gang(
                 name, self.stage.dice.choice([1, 2]), gpus=self.stage.dice.choice([1, 2]), annotations=notes
             )
-            self._create_gang(group, pods)
+            self.create_gang(group, pods)
 
     def join(self) -> None:
         """A gang gets one more member."""
@@ -89,31 +89,31 @@ class Users:
             group = self.stage.dice.choice(groups)["metadata"]["name"]
             (pod,) = gang(self._name, 1, gpus=1)[1:]
             pod["metadata"] |= {"name": f"{group}-{100 + self.stage.made}", "labels": {keys.LABEL_POD_GROUP: group}}
-            self._submit(pod)
+            self.submit(pod)
 
     def volume(self) -> None:
         self.stage.storage.claim(f"c{self.stage.made}", self.stage.dice.choice([LOCAL, MADE]))
-        self._submit(pod_with(self._name, f"c{self.stage.made}", cpu="0"))
+        self.submit(pod_with(self._name, f"c{self.stage.made}", cpu="0"))
 
     def claimed(self) -> None:
         claim(self.stage.cluster, f"d{self.stage.made}", self.stage.dice.choice([1, 2]))
-        self._submit(claiming(self._name, f"d{self.stage.made}", cpu="0"))
+        self.submit(claiming(self._name, f"d{self.stage.made}", cpu="0"))
         if self.stage.dice.random() < 0.4:
-            self._submit(claiming(f"{self._name}-too", f"d{self.stage.made}", cpu="0"))
+            self.submit(claiming(f"{self._name}-too", f"d{self.stage.made}", cpu="0"))
 
     def card(self) -> None:
-        self._submit(carded(self._name, self.stage.dice.choice([1, 1, 2])))
+        self.submit(carded(self._name, self.stage.dice.choice([1, 1, 2])))
 
     def card_gang(self) -> None:
         group, *pods = carded_gang(f"g{self.stage.made}", self.stage.dice.choice([2, 3]))
-        self._create_gang(group, pods)
+        self.create_gang(group, pods)
 
     def both(self) -> None:
         self.stage.storage.claim(f"c{self.stage.made}")
         claim(self.stage.cluster, f"d{self.stage.made}")
         manifest = pod_with(self._name, f"c{self.stage.made}", cpu="0")
         manifest["spec"]["resourceClaims"] = [{"name": "d", "resourceClaimName": f"d{self.stage.made}"}]
-        self._submit(manifest)
+        self.submit(manifest)
 
     def delete(self) -> None:
         if names := sorted(self.stage.cluster.pods()):
@@ -137,7 +137,8 @@ class Users:
         self.stage.cluster.pod(self._name, cpu="1", scheduler_name="another")
         self.stage.cluster.bind(self._name, self.stage.dice.choice(self.stage.nodes))
 
-    def _create_gang(self, group: Manifest, pods: list[Manifest]) -> None:
+    def create_gang(self, group: Manifest, pods: list[Manifest]) -> None:
+        """Creates a gang, as users say it."""
         self.set_up(group, len(pods))
         self.stage.cluster.create(group)
         rank, quota = self._rank(), self.stage.dice.choice(["", "a", "b"])
@@ -147,7 +148,8 @@ class Users:
     def _rank(self) -> str:
         return self.stage.dice.choice(["", "", "middle", "high"]) if "priorities" in self.stage.traits else ""
 
-    def _submit(self, manifest: Manifest) -> None:
+    def submit(self, manifest: Manifest) -> None:
+        """Creates a pod, as users say it."""
         self.stage.cluster.create(self.dressed(manifest, self._rank(), self.stage.dice.choice(["", "a", "b"])))
 
     def dressed(self, manifest: Manifest, rank: str, quota: str) -> Manifest:

@@ -46,6 +46,7 @@ from tests.engine.manifests import (
 )
 from tests.engine.repairs import RepairWatch
 from tests.engine.wanted_nodes import check_wanted, said_unschedulable
+from tests.engine.zone_scenes import ZoneWatch, serves_reports
 
 BUGS = ("internal error: a plan failed koordpy's own check and was not carried out", "planning failed")
 STRUCTURE = ("nodes", DEVICES, QUOTAS, TOPOLOGIES, BUDGETS, GROUPS)
@@ -176,6 +177,8 @@ class Watchman:
                 self._check_claim(obj, node, named)
             else:
                 self.faults.append(f"{name} is bound without the claim for its cards: {named}")
+        if serves_reports(self.server.store) and not self._unsure(name):
+            ZoneWatch(self.server, self.faults).check_bound(obj, node)
         for volume in obj["spec"].get("volumes", []):
             if "persistentVolumeClaim" in volume:
                 self._check_volume(name, node, volume["persistentVolumeClaim"]["claimName"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods that are known before the first report of a node use its zones like others (numa.md 4.2)."""
+"""Pods that are known before the first report of a node use its zones like others (numa.md 4)."""
 
 from collections.abc import Callable, Sequence
 

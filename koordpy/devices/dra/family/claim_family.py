@@ -24,7 +24,7 @@ from koordpy.devices.dra.family.claim_notes import claim_notes
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import PLUGIN, claims_refusal
-from koordpy.devices.dra.filters.claim_zones import planned_zones
+from koordpy.devices.dra.filters.claim_zones import demands_zones, planned_zones
 from koordpy.devices.dra.filters.counted_devices import DeviceCount
 from koordpy.devices.dra.filters.cross_node_search import SharedDevices, common_devices
 from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_by_devices
@@ -205,6 +205,10 @@ class ClaimedDevices(Family):
         if pod.ask(CLAIMS) is None or self.refusal(pod, inputs) is not None:
             return None
         return next((one for one in self.rules(pod, inputs) if isinstance(one, DynamicResources)), None)
+
+    def may_fit_after_load(self, pod: PodInfo) -> bool:
+        """Implements `Family.may_fit_after_load`: other pods may leave the zones of the devices to the pod."""
+        return demands_zones(pod)
 
     def untie(self, pods: Sequence[PodInfo], draft: Draft) -> bool:
         """Implements `Family.untie` for allocated claims reserved only for unbound pods of the unit, or for none.
