@@ -25,8 +25,9 @@ from koordpy.attempts.unit_outcome import (
 from koordpy.cache.reservations import Reservation
 from koordpy.cache.snapshot import Snapshot
 from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.broken_gangs import is_broken
 from koordpy.gangs.queue_units import Unit
-from koordpy.gangs.unit_gates import Gate
+from koordpy.gangs.unit_gates import Gate, wish_warnings
 from koordpy.infeasibility.fixed_domains import unknown_fixed_layers
 from koordpy.infeasibility.never_fits import never_fits
 from koordpy.plan.round_plan import (
@@ -107,6 +108,7 @@ def report_round(
             first = by_gang.get(gang.key)
             gang_reports[gang.ref.source.value + gang.key] = gang_report(gang, after, round_state, one, first, never)
     # gangs that this round has not planned
+    broken: list[Unit] = []
     for ref in groups.every() if every_gang else ():
         if ref.source.value + ref.key not in gang_reports:
             unit = groups.unit(ref).with_bound(placed, round_state.draft.evicted)
@@ -114,6 +116,8 @@ def report_round(
             for gang in unit.gangs:
                 known = gang_report(gang, unit, round_state, None, None)
                 gang_reports.setdefault(gang.ref.source.value + gang.ref.key, known)
+            if is_broken(unit.gangs):
+                broken.append(unit)
     evicting = [one for one in outcomes if isinstance(one, PreemptingUnit)]
     return RoundPlan(
         placements=tuple(placements),
@@ -138,6 +142,7 @@ def report_round(
         spares=spare_names(snapshot) if snapshot.keeps_spares else (),
         warnings=(
             *(warnings_of(decided, groups) if _has_settings(decided, snapshot) else ()),
+            *(wish_warnings(broken, groups) if broken else ()),
             *(unknown_fixed_layers(round_state) if round_state.config.autoscaling.fixed_layers else ()),
             *(_warnings_of_asking(decided, asking) if asking is not None else ()),
             *warnings,

@@ -163,6 +163,16 @@ def test_a_gang_that_waits_has_no_victims(policy: str, evicts: bool) -> None:
                        " holds"] if policy == "x" else [])  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("live", "told"), [(1, ["'x' is none of replace, regather, wait: replace holds", "'y' is no duration"]), (2, [])]
+)
+def test_settings_of_a_broken_gang_without_pending_members_are_read_with_warnings(live: int, told: list[str]) -> None:
+    notes = {keys.GANG_REPAIR: "x", keys.GANG_SEAT_HOLD: "y"}
+    members = [member(i, at=f"n{i}") for i in range(live)]
+    texts = [text for _, text in planned(*map(node, ("n0", "n1")), group("g", 2, notes), *members).warnings]
+    assert len(texts) == len(told) and all(part in text for part, text in zip(told, sorted(texts), strict=True))
+
+
 Moved = tuple[list[tuple[str, str, str]], dict[str, tuple[str, str]]]
 
 
