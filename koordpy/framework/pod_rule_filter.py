@@ -86,6 +86,11 @@ class Rule(ABC):
         return refusal.code is Code.UNRESOLVABLE
 
     @property
+    def is_monotone(self) -> bool:
+        """True if removing pods from a node never makes the rule refuse this node to one pod of the shape."""
+        return True
+
+    @property
     def is_number(self) -> bool:
         """True if the rule only compares numbers of devices, so that it can be decided from sums per node."""
         return False

@@ -178,6 +178,9 @@ VICTIM_TRIES = 200
 ASCEND_VICTIM_TRIES = 20
 """The limit in place of `VICTIM_TRIES` if the Ascend planner decides the order of members; after it victims are chosen
 greedily."""
+CLOSING_UNITS = 8
+"""Maximum number of victim units for a search which respects that more evictions may close a node by its NUMA zones: it
+tries nearly all of their sets. With more units, such a node may be missed."""
 VICTIM_TRIALS = 24
 """Maximum number of placements tried for a rejected choice of victims, to learn which numbers of victims are too
 few."""

@@ -101,6 +101,37 @@ def test_gpus_of_the_device_are_missing_in_a_zone(
 
 
 @pytest.mark.parametrize(
+    ("free", "wanted", "line"),
+    [
+        # the first container that finds too little, beside those before it
+        ((3, 3), (4, 1), ["node n1 had 1 more nvidia.com/gpu free in NUMA zone 0"]),
+        # zone 0 lacks more for the second container than other pods have there
+        ((4, 2), (3, 3), ["node n1 had 1 more nvidia.com/gpu free in NUMA zone 1"]),
+        ((3, 3), (5, 1), []),
+        ((3, 3), (1, 5), []),
+    ],
+)
+def test_the_line_is_about_the_container_that_is_rejected_first(
+    free: tuple[int, int],
+    wanted: tuple[int, int],
+    line: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    used = sum(4 - one for one in free)
+    containers = [container(f"c{i}", nvidiacom_gpu=str(number)) for i, number in enumerate(wanted)]
+    cluster = Cluster(
+        tmp_path,
+        capsys,
+        gpu_node("n1"),
+        report("n1", SINGLE, "container", [{"nvidia.com/gpu": ("4", "4", str(one))} for one in free]),
+        gpu_pod("x", used, on="n1", priority=100),
+        pod("p", *containers),
+    )
+    assert [one for one in cluster.explain("p")["wouldFitIf"] if "NUMA zone" in one] == line
+
+
+@pytest.mark.parametrize(
     ("policy", "members", "cpu", "x", "said"),
     [
         (SINGLE, 5, 6, 0, "never fits: the cluster has room for 4 members, 5 are required"),

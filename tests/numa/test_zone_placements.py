@@ -276,6 +276,12 @@ def test_a_cluster_without_reports_has_no_numa_data(tmp_path: Path, capsys: pyte
     assert cluster.zones("p") is None
 
 
+@pytest.mark.parametrize("text", ["{}", '{"numaTopologyPolicy": ""}', '{"numaTopologyPolicy": null}'])
+def test_an_empty_demand_demands_nothing(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster(tmp_path, capsys, gpu_node("n1"), gpu_pod("p", 1, annotations={keys.NUMA_SPEC: text}))
+    assert cluster.nodes() == {"p": "n1"}
+
+
 @pytest.mark.parametrize(
     ("annotation", "text", "said"),
     [

@@ -144,6 +144,14 @@ class GPUDevices(Rule):
             return True
         return view.partition_policies
 
+    @cached_property
+    def is_monotone(self) -> bool:
+        """Implements `Rule.is_monotone`: False if links or listed sets decide inside zones that the kubelet chooses.
+
+        With fewer pods on the node, the kubelet may choose a zone with slower links.
+        """
+        return self._gpus.zones is None or not self.constrained
+
     def _wants(self, node: int, machine: Machine, number: int) -> tuple[GpuWant, ...]:
         """Returns what a number of copies of the pod request of a machine, inside their zones."""
         zones = self._gpus.pod_zones(node, [self._pod] * number)

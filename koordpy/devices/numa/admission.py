@@ -145,6 +145,23 @@ def admit(
     return ZoneAdmission({name: tuple(row) for name, row in state.held.items() if any(row)}, tuple(sets))
 
 
+def find_rejected_request(
+    pod: PodAmounts, zones: Zones, free: Zoned, policy: Policy, groups: frozenset[int] = frozenset()
+) -> tuple[Request, Zoned] | None:
+    """Returns (the request that the kubelet rejects first, resource -> [zones] amount that it finds there).
+
+    The amounts are free, or reusable by the request. None if the kubelet admits the pod. Arguments as for `admit`.
+    """
+    state = _AdmissionState(zones, free, groups)
+    for request in pod.requests:
+        found = _choose(request, state, policy)
+        if found is None:
+            singles = [1 << zone for zone in range(state.count)]
+            return request, {name: tuple(state.available(name, one) for one in singles) for name, _ in request.amounts}
+        state.take(request, found)
+    return None
+
+
 def _choose(request: Request, state: "_AdmissionState", policy: Policy) -> int | None:
     """Returns the zone set of a request; None if the kubelet rejects the pod."""
     wanted = widths(request.amounts, state.zones)

@@ -5,7 +5,7 @@ Nodes in equal states of their zones share one result, so the cost is O(differen
 """
 
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,6 +130,16 @@ class Alignment(Rule):
         return np.asarray(numbers.values[0])
 
     outlasts_pods = True
+
+    @cached_property
+    def is_monotone(self) -> bool:
+        """Implements `Rule.is_monotone`: False if a node aligns several requests of the pod.
+
+        The first request takes the first zone set that is free. With fewer pods on the node, this may be a zone that a
+        later request needs, or one with too little for the containers that an init container ties to it.
+        """
+        kinds = {state.kind for state in self._numa.states if state.kind.has_data}
+        return all(len(self._ask.on(kind.resources, kind.scope).requests) < 2 for kind in kinds)
 
     def copies_with_nominated(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
         """Implements `Rule.copies_with_nominated`: the nominated pods of the node are admitted first."""

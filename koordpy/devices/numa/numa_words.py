@@ -12,7 +12,7 @@ from typing import Any
 from koordpy.cache.snapshot import Snapshot
 from koordpy.devices.family_round import NodeFacts
 from koordpy.devices.gpu.freed_gpus import with_freed_gpus
-from koordpy.devices.numa.admission import Policy, ZoneAdmission, widths
+from koordpy.devices.numa.admission import ZoneAdmission, find_rejected_request, widths
 from koordpy.devices.numa.aligned_node import AlignedNode
 from koordpy.devices.numa.numa_book import NumaView, numa_view
 from koordpy.devices.numa.numa_nodes import NumaNodes
@@ -77,19 +77,22 @@ def missing_in_zones(pod: PodInfo, numa: NumaNodes) -> Iterator[tuple[str, Calla
 def _fewest_missing(ask: NumaAsk, state: ZoneState) -> tuple[int, dict[str, int]] | None:
     """Returns (number of the zone that lacks the fewest resources, resource -> amount that it lacks).
 
-    None if a request needs several zones, or if the reason is not only missing amounts.
+    The amounts are those of the request that is rejected first. None if a request needs several zones, or if the reason
+    is not only missing amounts.
     """
-    pod = state.amounts_of(ask)
-    if state.policy_for(ask) is Policy.BEST_EFFORT or len(pod.requests) != 1:
+    pod, policy, zones = state.amounts_of(ask), state.policy_for(ask), state.kind.zones
+    if any(width != 1 for request in pod.requests for _, width in widths(request.amounts, zones)):
         return None
-    amounts = pod.requests[0].amounts
-    if any(width != 1 for _, width in widths(amounts, state.kind.zones)):
+    rejected = find_rejected_request(pod, zones, state.free, policy, state.groups)
+    if rejected is None:
         return None
+    amounts, found = rejected[0].amounts, rejected[1]
     best: tuple[int, dict[str, int]] | None = None
     for i, number in enumerate(state.kind.numbers):
-        lacks = {name: amount - max(0, state.free[name][i]) for name, amount in amounts}
+        lacks = {name: amount - found[name][i] for name, amount in amounts}
         lacks = {name: amount for name, amount in lacks.items() if amount > 0}
-        able = all(amount <= state.kind.allocatable[name][i] for name, amount in amounts)
+        used = {name: state.kind.allocatable[name][i] - max(0, state.free[name][i]) for name, _ in amounts}
+        able = all(amount <= used[name] for name, amount in lacks.items())
         if lacks and able and (best is None or len(lacks) < len(best[1])):
             best = number, lacks
     return best

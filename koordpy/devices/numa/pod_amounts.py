@@ -164,7 +164,8 @@ def read_demand(annotations: Mapping[str, str]) -> tuple[Policy, str, tuple[str,
         raw = None
     if not isinstance(raw, dict):
         return Policy.NONE, _unreadable(keys.NUMA_SPEC, "no JSON object"), ()
-    policy, wrong = _word(raw.get("numaTopologyPolicy", ""), _SPEC_WORDS)
+    word = raw.get("numaTopologyPolicy")
+    policy, wrong = _word("" if word is None else word, _SPEC_WORDS)
     exclusive = "singleNUMANodeExclusive"
     ignored = (f"annotation {keys.NUMA_SPEC}: {exclusive} is not supported",) if raw.get(exclusive) else ()
     return policy, _unreadable(keys.NUMA_SPEC, wrong), ignored

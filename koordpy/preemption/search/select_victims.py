@@ -18,6 +18,7 @@ from koordpy.placement.goals import Goals
 from koordpy.plan.limits import (
     ASCEND_VICTIM_TRIES,
     BEST_PLACES_SHARE,
+    CLOSING_UNITS,
     REPRIEVE_PODS,
     REPRIEVE_SHARE,
     REPRIEVES,
@@ -73,10 +74,14 @@ class VictimSelection:
         unit, round_state = trial.preemptors.unit, trial.round_state
         self.own_order = rules_decide(unit, round_state)
         """True if a device family's rules place the members themselves (whole blocks of Ascend NPUs)."""
-        pulled = any(round_state.of(pod).pulled for pod, _ in unit.kinds)
-        self.eased = not found.moves and not pulled and is_monotone(unit, round_state)
+        kinds = [round_state.of(pod) for pod, _ in unit.kinds]
+        closing = any(one.pulled for one in kinds)
+        if len(self.choices.units) <= CLOSING_UNITS:
+            closing = closing or not all(rule.is_monotone for one in kinds for rule in one.rules)
+        self.eased = not found.moves and not closing and is_monotone(unit, round_state)
         """True if more evictions never close a node: if a set of victims fails, each of its subsets fails too. False
-        for moves, and for members with required affinity or spread, which a running pod may satisfy."""
+        for moves, for members with required affinity or spread, which a running pod may satisfy, and for few units if
+        members may find a zone that suits them less once more zones are free."""
         pool = trial.pool
         units = enumerate(found.units if looked_at else ())
         self.seen = tuple(n for n, i in units if any(p.key in looked_at for p in pool.units[i].pods))

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Victims for pods that a node admits only while some of its zones are in use (numa.md 3, 6 and 7).
+
+The kubelet takes the first zones that are free. So evicting more pods can make it take a zone that suits a pod less.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koordpy.api import keys
+from tests.numa.test_zone_placements import Cluster, container, gpu_node, gpu_pod, gpus, in_zone, node, pod, report
+
+FAST_IN_ZONE_1 = [[0, 8, 8, 8], [8, 0, 8, 8], [8, 8, 0, 48], [8, 8, 48, 0]]
+"""GPUs 0 and 1 are in zone 0, 2 and 3 in zone 1; only those in zone 1 have a fast link."""
+
+
+def device(name: str) -> dict[str, Any]:
+    devices = [
+        {"type": "gpu", "minor": i, "id": f"GPU-{i}", "health": True, "topology": {"nodeID": i // 2}} for i in range(4)
+    ]
+    topologies = {"gpu": [{"name": "bandwidth", "topology": json.dumps(FAST_IN_ZONE_1)}]}
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {"name": name},
+        "spec": {"devices": devices, "topologies": topologies},
+    }
+
+
+def with_gpus(*minors: int) -> dict[str, str]:
+    """The annotation of a pod that holds GPUs by name."""
+    own = [str(one) for one in minors]
+    return {keys.GPU_ALLOCATION: json.dumps({"allocatedGPUs": {"0": own}, "visibleGPUs": own})}
+
+
+class Victims(Cluster):
+    def evicted(self) -> list[str]:
+        """Pods that are evicted in a run."""
+        return sorted(one["pod"] for one in self._run("simulate", "--evicted", "drop")["evictions"])
+
+
+FAST = {keys.GPU_MIN_BANDWIDTH: "40"}
+FAST_PAIR = (
+    node("n1", **{"nvidia.com_gpu": "4"}),
+    device("n1"),
+)
+
+
+@pytest.mark.parametrize(
+    ("free", "running", "evicted"),
+    [
+        # x has the fast GPUs; if y went as well, the kubelet would take zone 0 with its slow link
+        ((1, 0), [("x", (2, 3)), ("y", (0,))], ["x"]),
+        # nothing keeps the kubelet from zone 0, so no eviction helps
+        ((2, 0), [("x", (2, 3))], []),
+    ],
+)
+def test_a_victim_is_spared_if_it_keeps_the_kubelet_from_slow_gpus(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    free: tuple[int, int],
+    running: list[tuple[str, tuple[int, ...]]],
+    evicted: list[str],
+) -> None:
+    own = [gpu_pod(name, len(minors), on="n1", annotations=with_gpus(*minors)) for name, minors in running]
+    pending = gpu_pod("p", 2, annotations=FAST, priority=10)
+    found = Victims(
+        tmp_path, capsys, *FAST_PAIR, report("n1", "single-numa-node", "pod", gpus(*free, size=2)), *own, pending
+    )
+    assert found.evicted() == evicted
+
+
+def test_a_victim_is_spared_if_it_keeps_an_init_container_from_a_narrow_zone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The init container takes a whole CPU and ties the pod to its zone. Zone 0 can be emptied only in part, because
+    h is more important. Without w, whose CPUs fill zone 0, the init container would take zone 0."""
+    zone = {"cpu": ("4", "4", "0"), "nvidia.com/gpu": ("4", "4", "0")}
+    zones = [zone, {**zone, "cpu": ("4", "4", "4")}]
+    whole = {"cpu": "4", "memory": "1Gi"}
+    record = {"numaNodeResources": [{"node": 0, "resources": {"cpu": "4"}}]}
+    pending = pod(
+        "p",
+        container(cpu="1", memory="1Gi", nvidiacom_gpu="4"),
+        inits=[container("i", cpu="1", memory="1Gi")],
+        priority=10,
+    )
+    found = Victims(
+        tmp_path,
+        capsys,
+        gpu_node("n1"),
+        report("n1", "single-numa-node", "container", zones),
+        pod("w", container(**whole), on="n1", annotations={keys.RESOURCE_STATUS: json.dumps(record)}),
+        gpu_pod("h", 1, on="n1", annotations=in_zone(0, 1), priority=100),
+        gpu_pod("v", 3, on="n1", annotations=in_zone(0, 3)),
+        gpu_pod("x", 4, on="n1", annotations=in_zone(1, 4)),
+        pending,
+    )
+    assert found.evicted() == ["x"]
