@@ -28,6 +28,17 @@ from koordpy.quota.quota_book import card_hundredths
 logger = logging.getLogger(__name__)
 
 
+_BY_NODES = frozenset(
+    (
+        Reason.UNSCHEDULABLE,
+        Reason.NODES_CANNOT_HELP,
+        Reason.WAITING_FOR_PROVISIONING,
+        Reason.PROVISIONING_FAILED,
+    )
+)
+"""Reasons of units that lack nodes. If such a unit never fits, only other nodes or quotas can change its reason."""
+
+
 class UnschedulableHandler:
     """Reports and queues pods without a placement."""
 
@@ -145,7 +156,9 @@ class UnschedulableHandler:
             if any(family.may_fit_after_load(info) for info in infos for family in families_of(info)):
                 also |= Wake.POD_BOUND | Wake.DEVICE | Wake.NUMA_REPORT
             gated, never = all(verdict.gated for verdict in left), any(verdict.never for verdict in left)
-            wakes = EMPTY_CLUSTER if never else helpful(plugins, gang=gang, guarantees=self._guarantees) | also
+            # a unit that never fits has another reason than nodes as long as, for example, a claim is missing
+            by_nodes = never and all(verdict.reason in _BY_NODES for verdict in left)
+            wakes = EMPTY_CLUSTER if by_nodes else helpful(plugins, gang=gang, guarantees=self._guarantees) | also
             self._queue.settle_unschedulable(
                 entry,
                 wakes=wakes,

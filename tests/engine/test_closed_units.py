@@ -12,6 +12,7 @@ import pytest
 from koordpy.api import keys
 from tests.engine.live import Live, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import GROUPS
+from tests.engine.storage import MADE, Storage, pod_with
 
 READY = "NotReadyForScheduling"
 
@@ -59,3 +60,64 @@ async def test_a_gang_that_lacks_nodes_hears_of_a_gate_that_closes(change: Any) 
         change(cluster)
         await until(lambda: reason(cluster, "g-2") == READY, seconds=9)
         assert GATES[change] in cluster.condition("g-2")["message"]
+
+
+CLAIMS = "persistentvolumeclaims"
+
+
+def has_no_claim(cluster: Live) -> None:
+    cluster.server.store.remove(CLAIMS, "data", "default")
+
+
+def has_a_claim_that_is_deleted(cluster: Live) -> None:
+    def change(obj: dict[str, Any]) -> dict[str, Any]:
+        return {**obj, "metadata": {**obj["metadata"], "finalizers": ["kubernetes.io/pvc-protection"]}}
+
+    cluster.server.store.update(CLAIMS, "data", change, namespace="default")
+    cluster.server.store.delete(CLAIMS, "data", namespace="default")
+
+
+def has_a_claim_that_lost_its_volume(cluster: Live) -> None:
+    change = lambda obj: {**obj, "status": {**obj["status"], "phase": "Lost"}}  # noqa: E731
+    cluster.server.store.update(CLAIMS, "data", change, namespace="default", status=True)
+
+
+def has_no_storage_class(cluster: Live) -> None:
+    cluster.server.store.remove("storageclasses.storage.k8s.io", MADE)
+
+
+OBJECTS = {
+    has_no_claim: 'persistentvolumeclaim "data" not found',
+    has_a_claim_that_is_deleted: 'persistentvolumeclaim "data" is being deleted',
+    has_a_claim_that_lost_its_volume: 'persistentvolumeclaim "data" bound to non-existent persistentvolume',
+    has_no_storage_class: "pod has unbound immediate PersistentVolumeClaims",
+}
+
+
+@pytest.mark.parametrize("change", OBJECTS)
+@in_virtual_time
+async def test_a_pod_that_lacks_nodes_hears_of_an_object_that_is_missing(change: Any) -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        storage = Storage(cluster.server)
+        storage.classes()
+        for name in ("data", "other"):
+            storage.claim(name, MADE)
+            cluster.create(pod_with("p" if name == "data" else "beside", name, cpu="99"))
+        await until(lambda: reason(cluster, "p") == reason(cluster, "beside") == "Unschedulable")
+        assert "Insufficient cpu" in cluster.condition("p")["message"]
+        change(cluster)
+        await until(lambda: reason(cluster, "p") == READY, seconds=9)
+        assert OBJECTS[change] in cluster.condition("p")["message"]
+        others_too = change is has_no_storage_class
+        await until(lambda: reason(cluster, "beside") == (READY if others_too else "Unschedulable"))
+
+
+@in_virtual_time
+async def test_a_pod_that_never_fits_is_unschedulable_soon_after_its_claim_is_made() -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        storage = Storage(cluster.server)
+        storage.classes()
+        cluster.create(pod_with("p", "data", cpu="99"))
+        await until(lambda: reason(cluster, "p") == READY)
+        storage.claim("data", MADE)
+        await until(lambda: reason(cluster, "p") == "Unschedulable", seconds=9)

@@ -10,15 +10,18 @@ that this process writes to a status, so that our own writes wake no unit.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from koordpy.api.claim_objects import DeviceClass, ResourceClaim
 from koordpy.api.custom_objects import ClusterNetworkTopology, ElasticQuota, HyperNode
 from koordpy.api.objects import Node, Wire
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
+from koordpy.api.storage_objects import PersistentVolumeClaim, StorageClass
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.snapshot import NodeInfo
+from koordpy.decoding.wire_json import unreadable
 from koordpy.engine.changes.change_hub import Hub
 from koordpy.engine.client.api_replies import is_older
 from koordpy.engine.client.api_resources import Resource
-from koordpy.engine.wakeups import Wake, of_node
+from koordpy.engine.wakeups import ANY, Wake, of_node
 from koordpy.engine.watching.object_mirror import Sink
 from koordpy.pods.claim_refs import claim_group, resource_claims
 from koordpy.pods.gang_refs import GangRef, GangSource
@@ -304,7 +307,21 @@ def claimed_changes(hub: Hub, claiming: ClaimUsers, helps: Callable[[Any, Any], 
         hub.queue.broadcast(wake, event)
         for pod in claiming.users(claim):
             hub.queue.wake(pod, Wake.CLAIM, event)
+        # an object that is missing now changes the reason of the pods that need it, whatever has refused them
+        if _is_missing(after) and not _is_missing(before):
+            named = claiming.named if isinstance(obj, StorageClass | DeviceClass) else claiming.users(object_key(obj))
+            for pod in tuple(named):
+                hub.queue.wake(pod, ANY, event)
         for listener in hub.listeners.claimed:
             listener(object_key(obj))
 
     return Changes(hub, on_change, put=put)
+
+
+def _is_missing(obj: Any) -> bool:
+    """Returns True if pods that need a storage or device object must wait: it is deleted (None), or is a claim that is
+    being deleted, has lost its volume, or cannot be read."""
+    if obj is None or not isinstance(obj, PersistentVolumeClaim | ResourceClaim):
+        return obj is None
+    lost = isinstance(obj, PersistentVolumeClaim) and obj.status.phase == "Lost"
+    return lost or obj.metadata.deletion_timestamp is not None or bool(unreadable(obj.metadata))
