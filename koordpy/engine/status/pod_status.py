@@ -64,7 +64,8 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
         # known: the condition as last written or seen
         key, said = pending.pod_key, (pending.written_reason.value, pending.message)
         known = self._current(key, info.pod)
-        if said == known and key not in self._unsure:
+        # a write under way may be of another verdict, which would stay
+        if said == known and key not in self._unsure and key not in self.under_way:
             self._verdicts.pop(key, None)
             self._marked.pop(key, None)
             return
