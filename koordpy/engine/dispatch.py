@@ -259,7 +259,8 @@ class Dispatcher:
         # pod fits there, no filter has refused it, so no filter names the change to wait for: freed capacity.
         also = Wake.CAPACITY_FREED if parts.evictions else Wake.NOTHING
         seconds = share * len(unit.pod_keys)
-        self._refusals.settle(entry, left, gang=bool(gangs), seconds=seconds, short=short, also=also)
+        needs = unit.quota_needs
+        self._refusals.settle(entry, left, gang=bool(gangs), seconds=seconds, short=short, also=also, needs=needs)
         if further:
             self._queue.touch(name, "CorePlaced")
         return bool(left) and not any(verdict.never for verdict in left)

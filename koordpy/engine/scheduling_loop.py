@@ -70,7 +70,7 @@ class SchedulingLoop:
         """Clock time at which the loop last looked for work; `inspection.py` detects a stuck loop by it."""
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._planner, self._dispatcher, self._refusals = planner, dispatcher, refusals
-        self._reservations = reservations
+        self._reservations, self._quotas = reservations, refusals.quota_watch
         self._watches, self._due, self._busy, self._may_write = watches, due, busy, context.may_write
         self._metrics, self._decisions, self._settings = context.metrics, decisions, context.settings
         self._on_planned = on_planned
@@ -94,6 +94,8 @@ class SchedulingLoop:
                 if self._reservations.seats or self._reservations.returning:
                     self._reservations.end_due(self._now())
                 self._queue.poll()
+                if self._quotas.needs:
+                    self._quotas.look()
                 if self._feeds.is_regroup_due(self._now()):
                     self._feeds.regroup(self._now())
                 if not (self._settings.dry_run or self._may_write()):
@@ -138,8 +140,10 @@ class SchedulingLoop:
         """Sleeps until `due` is set, or until the next known time: the end of a back-off, a timed round, delayed log
         lines, or gangs that change by time."""
         self._due.clear()
-        due = self._queue.next_due()
-        pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
+        pause = IDLE_SECONDS
+        for at in (self._queue.next_due(), self._quotas.next_look() if self._quotas.needs else None):
+            if at is not None:
+                pause = min(pause, max(0.001, at - self._clock()))
         watched = self._watches.next_due() if self._is_watching() else None
         has_ends = self._reservations.seats or self._reservations.returning
         seats = self._reservations.next_due() if has_ends else None

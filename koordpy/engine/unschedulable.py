@@ -16,10 +16,12 @@ from koordpy.devices.family_registry import families_of
 from koordpy.engine.engine_context import Context
 from koordpy.engine.evictions.evictor import Evictor
 from koordpy.engine.queue_entry import Entry
+from koordpy.engine.quota_watch import QuotaWatch
 from koordpy.engine.scheduling_queue import UnitQueue
 from koordpy.engine.status.pod_status import PodStatusWriter
 from koordpy.engine.wakeups import EMPTY_CLUSTER, Wake, helpful
 from koordpy.plan.pending_reason import Reason
+from koordpy.plan.quota_needs import QuotaNeed
 from koordpy.plan.round_plan import PendingPod
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import Owner, PodInfo
@@ -57,6 +59,8 @@ class UnschedulableHandler:
         self._pod_status, self._evictor, self._metrics, self._stuck = pod_status, evictor, context.metrics, stuck
         self._any_profile = settings.config.scheduler_names[0]
         self._guarantees = settings.config.quota.guarantee_usage
+        self.quota_watch = QuotaWatch(self._state, self._queue)
+        """Wakes units that wait for nodes once their quota is used up."""
         self._unconfirmed_hint: UnconfirmedHint | None = None
         if evictor is not None:
             reclaim, quotas = settings.config.fairness.reclaim, self._state.quotas
@@ -73,6 +77,7 @@ class UnschedulableHandler:
 
     def forget(self) -> None:
         """Forgets units that are not in the queue any more."""
+        self.quota_watch.forget()
         if self._unconfirmed_hint is not None:
             self._unconfirmed_hint.forget()
 
@@ -132,7 +137,15 @@ class UnschedulableHandler:
             self._evictor.nominations.refused(unit, kept)
 
     def settle(
-        self, entry: Entry, left: Sequence[PendingPod], *, gang: bool, seconds: float, short: int, also: Wake
+        self,
+        entry: Entry,
+        left: Sequence[PendingPod],
+        *,
+        gang: bool,
+        seconds: float,
+        short: int,
+        also: Wake,
+        needs: Sequence[QuotaNeed],
     ) -> None:
         """Ends a unit's attempt in the queue.
 
@@ -140,8 +153,10 @@ class UnschedulableHandler:
         unit since the attempt began are tried at once.
 
         seconds: time of the attempt. short: number of missing members. also: kinds of change that may help, in addition
-        to those that follow from the verdicts.
+        to those that follow from the verdicts. needs: what the unit would add to its quotas, if it waits for nodes.
         """
+        if needs or self.quota_watch.needs or self.quota_watch.woken:
+            self.quota_watch.settled(entry.unit, needs)
         if not left:
             self._queue.settle_again(entry)
         elif any(verdict.reason is Reason.SCHEDULER_ERROR and not verdict.gated for verdict in left):

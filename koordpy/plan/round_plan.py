@@ -13,6 +13,7 @@ from typing import Any
 from koordpy.config.node_failures import ReasonMode
 from koordpy.plan.gang_repair import GangRepair, KeptSeats
 from koordpy.plan.pending_reason import SELF_CHECK, Reason, written
+from koordpy.plan.quota_needs import QuotaNeed
 from koordpy.plan.wanted_nodes import WantedNodes
 from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
 from koordpy.pods.gang_refs import GangRef, GangSource
@@ -229,9 +230,7 @@ class GangReport:
 @dataclass(frozen=True, slots=True)
 class SolverRun:
     """One use of the solver, for metrics. stage: the goal that was solved. status: certainty of the answer.
-
-    deterministic_time: in CP-SAT's deterministic units instead of wall time.
-    """
+    deterministic_time: in CP-SAT's deterministic units instead of wall time."""
 
     stage: str
     status: Proof
@@ -251,10 +250,8 @@ RANKS_OPEN = SolverRun(RANKS, Proof.UNKNOWN, 0.0)
 
 
 def ranks_proven(runs: Iterable[SolverRun]) -> bool:
-    """Returns True if the order of ranks is proven to be the best (goal 7).
-
-    Even an unproven order is deterministic: the same problem gives the same order.
-    """
+    """Returns True if the order of ranks is proven to be the best (goal 7). An unproven order is deterministic: the
+    same problem gives the same order."""
     return all(run.stage != RANKS for run in runs)
 
 
@@ -298,6 +295,8 @@ class UnitReport:
     """For each placed pod with two or more GPUs by name and known links: bandwidth of its slowest link, in GB/s."""
     never: str = ""
     """Why the unit can never fit; empty if it may fit."""
+    quota_needs: tuple[QuotaNeed, ...] = ()
+    """What a unit that waits for nodes would add to its quotas; empty for others, and outside of the live scheduler."""
 
     @property
     def solver_faults(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ kube-parity.md 1.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from koordpy.api import keys
 from koordpy.attempts.reason_rules import Reasons
@@ -24,12 +25,15 @@ from koordpy.attempts.unit_outcome import (
 )
 from koordpy.cache.reservations import Reservation
 from koordpy.cache.snapshot import Snapshot
+from koordpy.fairness.least_requests import least_requests
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.broken_gangs import is_broken
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate, wish_warnings
 from koordpy.infeasibility.fixed_domains import unknown_fixed_layers
 from koordpy.infeasibility.never_fits import never_fits
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.quota_needs import QuotaNeed
 from koordpy.plan.round_plan import (
     Deferral,
     Eviction,
@@ -41,7 +45,7 @@ from koordpy.plan.round_plan import (
     UnitReport,
 )
 from koordpy.plugins.spare_nodes import spare_names
-from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_info import Owner, PodInfo
 from koordpy.provisioning.asking_units import Asking
 from koordpy.provisioning.request_states import has_valid_attempt
 from koordpy.report.eviction_words import (
@@ -52,6 +56,11 @@ from koordpy.report.eviction_words import (
 from koordpy.report.pending_messages import SentenceCache, pending_pods
 from koordpy.report.setting_warnings import counted_parts, warnings_of
 from koordpy.report.unit_reports import bound_domain, gang_report, unit_report
+
+_BY_NODES = frozenset((Reason.UNSCHEDULABLE, Reason.WAITING_FOR_PROVISIONING))
+"""Reasons with which nodes are added for a unit."""
+_KnownNeeds = dict[tuple[bytes, Owner], tuple[QuotaNeed, ...]]
+"""(shape, owner) of a plain pod -> what it would add to its quotas."""
 
 
 def report_round(
@@ -84,6 +93,7 @@ def report_round(
     provisioning = round_state.config.autoscaling.provisioning
     asking = Asking(snapshot, provisioning) if provisioning.mode != "off" else None
     reasons: Reasons | None = None
+    needs: _KnownNeeds = {}
     deferred: list[Deferral] = []
     decided = [one.unit for one in outcomes if not isinstance(one, DeferredUnit)]
     # units of this round
@@ -102,7 +112,10 @@ def report_round(
                 texts = pending_pods(one, waiting, after, round_state, sentences, reasons, never)
                 never = texts[0].never
         pending += texts
-        units.append(unit_report(one, after, round_state, never))
+        report = unit_report(one, after, round_state, never)
+        if texts and snapshot.live and texts[0].reason in _BY_NODES:
+            report = replace(report, quota_needs=_quota_needs(after, snapshot, needs))
+        units.append(report)
         by_gang = {p.gang: p for p in reversed(texts)}
         for gang in after.gangs if after.is_gang else ():
             first = by_gang.get(gang.key)
@@ -154,6 +167,16 @@ def report_round(
         else (),
         deferred=tuple(deferred),
     )
+
+
+def _quota_needs(unit: Unit, snapshot: Snapshot, known: _KnownNeeds) -> tuple[QuotaNeed, ...]:
+    """Returns what a unit would add to its quotas. known: answers for plain pods of this round; extended here."""
+    if unit.plain is None:
+        return least_requests(unit, snapshot.quotas)
+    key = unit.plain.shape, unit.plain.owner
+    if key not in known:
+        known[key] = least_requests(unit, snapshot.quotas)
+    return known[key]
 
 
 def _waiting_pods(one: DecidedUnit, after: Unit) -> Sequence[PodInfo]:

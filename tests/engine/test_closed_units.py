@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from tests.engine.live import Live, gang, in_virtual_time, live, small, until
-from tests.engine.manifests import GROUPS
+from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
+from tests.engine.manifests import GPU, GROUPS, QUOTAS
 from tests.engine.storage import MADE, Storage, pod_with
+from tests.engine.test_quotas import manifest
 
 READY = "NotReadyForScheduling"
 
@@ -121,3 +122,53 @@ async def test_a_pod_that_never_fits_is_unschedulable_soon_after_its_claim_is_ma
         await until(lambda: reason(cluster, "p") == READY)
         storage.claim("data", MADE)
         await until(lambda: reason(cluster, "p") == "Unschedulable", seconds=9)
+
+
+def in_quota(made: dict[str, Any], name: str, **labels: str) -> dict[str, Any]:
+    made["metadata"].setdefault("labels", {}).update({keys.QUOTA_NAME: name, **labels})
+    return made
+
+
+TEAMS = {
+    # max and min of the quota, labels of its pods, and what the pods that start add to it
+    "max": ("4", "0", {}),
+    "above": ("9", "0", {}),
+    "min": ("9", "4", {keys.QUOTA_PREEMPTIBLE: "false"}),
+}
+
+
+@pytest.mark.parametrize("binds", ["koordpy", "another scheduler"])
+@pytest.mark.parametrize("kind", ["pod", "gang"])
+@pytest.mark.parametrize("team", TEAMS)
+@in_virtual_time
+async def test_a_unit_that_lacks_nodes_hears_that_others_have_used_up_its_quota(
+    team: str, kind: str, binds: str
+) -> None:
+    """The quota admits 2 more; then a unit on other nodes uses 3 of its 4, directly or beside it below one parent."""
+    most, least, labels = TEAMS[team]
+    async with live([small("n1"), small("n2", gpus=4)]) as cluster, cluster.running():
+        store = cluster.server.store
+        if team == "above":
+            store.create(QUOTAS, manifest("top", {}, {GPU: "4"}, labels={keys.QUOTA_IS_PARENT: "true"}))
+        parent = {keys.QUOTA_PARENT: "top"} if team == "above" else {}
+        store.create(QUOTAS, manifest("a", {GPU: least}, {GPU: most}, labels=parent))
+        store.create(QUOTAS, manifest("b", {}, {GPU: "9"}, labels=parent))
+        waiting = [pod("g-0", gpus=2, cpu="0")]
+        if kind == "gang":
+            group, *waiting = gang("g", 2, gpus=1)
+            cluster.create(group)
+        for one in waiting:
+            one["spec"]["nodeSelector"] = {"to": "come"}
+        cluster.create(*(in_quota(one, "a", **labels) for one in waiting))
+        await until(lambda: reason(cluster, "g-0") == "Unschedulable")
+        other = in_quota(pod("other", gpus=3, cpu="0"), "b" if team == "above" else "a", **labels)
+        if binds == "another scheduler":
+            other["spec"]["schedulerName"] = "other"
+        for _ in range(2):
+            cluster.create(other)
+            if binds == "another scheduler":
+                cluster.bind("other", "n2")
+            await until(lambda: cluster.bound("other"))
+            await until(lambda: reason(cluster, "g-0") == "QuotaExceeded", seconds=9)
+            cluster.delete("other")
+            await until(lambda: reason(cluster, "g-0") == "Unschedulable", seconds=9)
