@@ -93,6 +93,26 @@ def test_all_hurt_members_of_a_gang_move_or_none() -> None:
     assert moved(planned(*hurt, *measured("n2", "n3"))) == {"g-0": "n2", "g-1": "n3"}
 
 
+def test_hurt_members_of_linked_gangs_move_gang_by_gang() -> None:
+    """Each gang of a GangGroup has its own policy and moves by itself; both hurt gangs share the one free node."""
+    notes = {keys.GANG_GROUPS: '["default/g", "default/h"]'}
+    other = gpu_pod("h-0", len(M), gang="h", at="n1", held=WHOLE)
+    for policy, gone in (("", ["default/g-0"]), ("wait", ["default/h-0"])):
+        own = {**notes, **({keys.GANG_REPAIR: policy} if policy else {})}
+        gang = [group("g", 1, own), group("h", 1, notes), member(0, "n0", *WHOLE), other]
+        plan = planned(*measured("n0", "n1", sick=(3,)), *measured("n2"), *gang)
+        assert [(one.pod_key, one.returns_to) for one in plan.evictions] == [(key, "n2") for key in gone]
+        assert {one.beneficiary for one in plan.evictions} == {key.rpartition("-")[0] for key in gone}
+        assert not plan.rejected
+
+
+def test_a_hurt_member_moves_before_other_units_take_its_new_node() -> None:
+    gang = [group("g", 2), *(member(i, f"n{i}", *WHOLE) for i in range(2))]
+    hurt = [*measured("n0", sick=(3,)), *measured("n1", "n2"), *gang]
+    fillers = [gpu_pod(f"x-{i}", len(M), priority=9) for i in range(2)]
+    assert moved(planned(*hurt, *fillers)) == {"g-0": "n2"}
+
+
 def test_a_hurt_member_stays_in_the_hard_domain_of_its_gang() -> None:
     def machine(name: str, block: str, *sick: int) -> list[Wire]:
         labels = {"block": block, "spine": "s"}

@@ -54,7 +54,8 @@ def gang_of(plan: RoundPlan) -> GangReport:
 
 def bound(plan: RoundPlan) -> dict[str, tuple[str, str]]:
     """Pod -> (node, rank)."""
-    return {one.pod_key.partition("/")[2]: (one.node, one.annotations[keys.BOUND_RANK]) for one in plan.placements}
+    ranks = {one.pod_key: one.annotations.get(keys.BOUND_RANK, "") for one in plan.placements}
+    return {one.pod_key.partition("/")[2]: (one.node, ranks[one.pod_key]) for one in plan.placements}
 
 
 THREE = [member(i, at=f"n{i}", rank=i) for i in range(3)]
@@ -192,6 +193,15 @@ def test_regather_moves_the_gang_as_a_whole_or_not_at_all() -> None:
     assert moved("replace", *BLOCKS) == ([("g-0", "stale-gang", "")], {})
     assert moved("wait", *BLOCKS) == ([("g-0", "stale-gang", "")], {})  # an own grace
     assert moved("regather", *BLOCKS, pod("x", at="z0")) == ([("g-0", "stale-gang", "")], {})
+
+
+@pytest.mark.parametrize("priority", [0, 9])
+def test_a_gang_moves_as_a_whole_before_other_units_take_its_new_nodes(priority: int) -> None:
+    """Broken gangs come first, whatever the priority of the others (quota-fairness.md 2)."""
+    fillers = [pod(f"x-{i}", priority=priority, created=i) for i in range(2)]
+    evicted, placements = moved("regather", *BLOCKS, *fillers)
+    assert evicted == [("g-0", "repair", "z0")]
+    assert placements["g-1"] == ("z1", "1")
 
 
 def test_the_grace_of_regather_runs_without_stale_gangs_and_that_of_wait_needs_an_own_one() -> None:

@@ -7,9 +7,7 @@ from typing import NamedTuple
 from koordpy.planner.actions.allocate import allocate
 from koordpy.planner.actions.give_back_overuse import give_back_overuse
 from koordpy.planner.actions.lend_runtimes import lend_runtimes
-from koordpy.planner.actions.move_hurt_members import move_hurt_members
 from koordpy.planner.actions.release_stale_gangs import release_stale_gangs
-from koordpy.planner.actions.repair import repair
 from koordpy.planner.actions.retry_followers import retry_followers
 from koordpy.planner.round_context import RoundContext
 
@@ -28,7 +26,5 @@ ACTIONS: tuple[Action, ...] = (
     Action(allocate),
     Action(retry_followers, RoundContext.has_followers),
     Action(lend_runtimes, RoundContext.has_loans),
-    Action(repair, RoundContext.has_broken_units),
-    Action(move_hurt_members, RoundContext.has_hurt_members),
     Action(release_stale_gangs, RoundContext.has_bound_gangs),
 )

@@ -2,7 +2,9 @@
 """Tries the pending units in queue order: the main action of a round.
 
 If a unit lacks capacity, later units of the same equivalence class get its outcome without an attempt. Policies reserve
-capacity for units at the head of the queue (`planner/queue/queue_policy.py`).
+capacity for units at the head of the queue (`planner/queue/queue_policy.py`). Broken gangs have the first turns. Then,
+before any other unit, gangs that stay broken move as a whole or get seats, and hurt members move (docs/rules/repair.md
+4), so that no other unit takes the capacity that a running gang needs.
 """
 
 from collections.abc import Hashable, Mapping
@@ -10,10 +12,12 @@ from typing import TypeGuard
 
 from koordpy.attempts.unit_attempt import equivalence_class
 from koordpy.attempts.unit_outcome import DeferredUnit, PlacedUnit, UnitOutcome, WaitingUnit
-from koordpy.gangs.broken_gangs import missing_members
+from koordpy.gangs.broken_gangs import is_broken, missing_members
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
 from koordpy.plan.round_plan import DeferralReason
+from koordpy.planner.actions.move_hurt_members import move_hurt_members
+from koordpy.planner.actions.repair import repair
 from koordpy.planner.bounded_round import BoundedRound
 from koordpy.planner.queue.backfill import Backfill
 from koordpy.planner.queue.provisioned_nodes import NewNodes
@@ -41,7 +45,11 @@ def allocate(context: RoundContext) -> None:
         context.bound = BoundedRound(round_state, context.budget, due)
     # each unit in turn; a unit of a class with a known failure gets that outcome without an attempt
     failures: dict[Hashable, WaitingUnit | DeferredUnit] = {}
+    is_turn_of_broken = True
     for unit in queue:
+        if is_turn_of_broken and (unit.plain is not None or not is_broken(unit.gangs)):
+            is_turn_of_broken = False
+            _end_turn_of_broken(context)
         if not is_tried(unit, context):
             continue
         context.take_turn(unit)
@@ -61,6 +69,19 @@ def allocate(context: RoundContext) -> None:
                 context.followers.append(len(outcomes) - 1)
             else:
                 failures[key] = outcome
+    if is_turn_of_broken:
+        _end_turn_of_broken(context)
+
+
+def _end_turn_of_broken(context: RoundContext) -> None:
+    """Moves broken gangs without a place for their missing members, reserves seats for gangs that stay broken, then
+    moves hurt members."""
+    if context.has_broken_units():
+        repair(context)
+    if context.has_hurt_members():
+        for policy in context.policies:
+            policy.end_turn_of_broken()
+        move_hurt_members(context)
 
 
 def queued_units(context: RoundContext) -> list[Unit]:

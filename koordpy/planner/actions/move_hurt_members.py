@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves members that use unhealthy devices (hurt members), with `repair.sickDevices: evict` (docs/rules/repair.md 4.1).
 
-The action runs after the broken gangs were tried. The hurt members of a unit are evicted together, if the same plan has
-new nodes for all of them beside the unit's other members. They may use free capacity and the capacity that they use
-now; no other pod is evicted. Members of units with a broken gang, and of gangs with the policy `wait`, are not moved.
-The device of a hurt member counts as used until the member has ended.
+The action runs after the broken gangs were tried, and before other units. The hurt members of a gang are evicted
+together, if the same plan has new nodes for all of them beside the other members of the unit. They may use free
+capacity and the capacity that they use now; no other pod is evicted. Members of units with a broken gang, and of gangs
+with the policy `wait`, are not moved. The device of a hurt member counts as used until the member has ended.
 """
 
 from koordpy.api.natural_order import natural_key
@@ -35,17 +35,24 @@ def move_hurt_members(context: RoundContext) -> None:
     placed = {key: snapshot.nodes[node].name for key, node in draft.placed.items()}
     for unit in {groups.id_of(ref): groups.unit(ref) for ref in order}.values():
         if context.is_due(unit):
-            _move(unit.with_bound(placed, draft.evicted), sick, context)
+            _move_unit(unit.with_bound(placed, draft.evicted), sick, context)
 
 
-def _move(unit: Unit, sick: frozenset[str], context: RoundContext) -> None:
-    """Evicts the hurt members of one unit, if all of them get new nodes. unit: with the placements of this round."""
+def _move_unit(unit: Unit, sick: frozenset[str], context: RoundContext) -> None:
+    """Evicts the hurt members of each gang of a unit. unit: with the placements of this round."""
+    if is_broken(unit.gangs):
+        return
+    for gang in unit.gangs:
+        hurt = _hurt_members(gang, sick, context)
+        if hurt and are_evictable(hurt, context.round_state):
+            unit = _move(unit, gang, hurt, context) or unit
+
+
+def _move(unit: Unit, gang: Gang, hurt: tuple[PodInfo, ...], context: RoundContext) -> Unit | None:
+    """Evicts the hurt members of one gang, if all of them get new nodes. Returns the unit with the members on their new
+    nodes; None if they stay."""
     round_state = context.round_state
     draft, names = round_state.draft, round_state.snapshot.nodes
-    by_gang = {gang.ref: _hurt_members(gang, sick, context) for gang in unit.gangs}
-    hurt = tuple(pod for pods in by_gang.values() for pod in pods)
-    if not hurt or is_broken(unit.gangs) or not are_evictable(hurt, round_state):
-        return
     faults = check_hurt(unit, hurt, Round(round_state, None, budgets_of(draft)))
     mark = draft.mark()
     draft.evict_all(hurt)
@@ -58,9 +65,9 @@ def _move(unit: Unit, sick: frozenset[str], context: RoundContext) -> None:
         draft.undo(mark)
         if faults:
             context.rejected.append(rejection(unit.id, faults, [EvictedUnit(hurt, REPAIR)], [*returns.items()]))
-        return
-    for gang in unit.gangs:
-        context.evictions += hurt_evictions(gang, by_gang[gang.ref], unit.id, returns)
+        return None
+    context.evictions += hurt_evictions(gang, hurt, unit.id, returns)
+    return found.placed_unit
 
 
 def _hurt_members(gang: Gang, sick: frozenset[str], context: RoundContext) -> tuple[PodInfo, ...]:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Repairs broken gangs by moving them as a whole, if there was no place for their missing members (repair.md 4.3).
 
-The action runs after the units were tried: a gang with a place for its missing members was repaired by that. It applies
-to a unit if each of its broken gangs has the policy `regather` and has been stale for longer than its grace. The grace
-is that of stale gangs, but here members are evicted only if all members have new nodes. A plan replaces the unit's
-outcome (waiting). If there is no plan, the gang stays stale, and the action `release_stale_gangs` follows.
+The action runs after the broken gangs were tried: a gang with a place for its missing members was repaired by that. It
+runs before other units are tried, so that they do not take the capacity. It applies to a unit if each of its broken
+gangs has the policy `regather` and has been stale for longer than its grace. The grace is that of stale gangs, but here
+members are evicted only if all members have new nodes. A plan replaces the unit's outcome (waiting). If there is no
+plan, the gang stays stale, and the action `release_stale_gangs` follows at the end of the round.
 """
 
 from dataclasses import replace

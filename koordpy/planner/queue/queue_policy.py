@@ -47,6 +47,10 @@ class QueuePolicy:
         """
         return nullcontext()
 
+    def end_turn_of_broken(self) -> None:
+        """Reserves capacity for broken gangs. Called after they were tried, before running members move."""
+        return
+
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
         """Extends the key of a unit: units with equal keys must also have the same outcome under this policy.
 

@@ -86,6 +86,10 @@ class Seats(QueuePolicy):
         """Gang -> its seats. Reserves them if this has not happened yet in the round."""
         return {seat.gang: seat for seat in self._reserved()}
 
+    def end_turn_of_broken(self) -> None:
+        """Reserves the seats."""
+        self._reserved()
+
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
         """Extends the key of a unit: equal keys only for units that may use the same seats."""
         return key if is_broken(unit.gangs) else (key, tuple(self._is_open(seat, unit) for seat in self._reserved()))
