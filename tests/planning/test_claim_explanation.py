@@ -129,6 +129,29 @@ def test_devices_to_free_are_suggested_with_the_least_number() -> None:
     assert [one.reasons[0][2] for one in found.nodes] == [CANNOT.partition(": ")[2]] * 2
 
 
+OWN_CLAIM: dict[str, tuple[list[Any], bool, bool]] = {
+    "the node has no other device": ([offers("n1", "g0")], False, False),
+    "a pod has the other device": (
+        [offers("n1", "g0", "g1"), held_by("b", "g1", at="n1", by="s"), user("s", "b", at="n1")],
+        True,
+        True,
+    ),
+    "an unknown pod has the other device": ([offers("n1", "g0", "g1"), held_by("b", "g1", at="n1")], False, True),
+}
+"""Objects; whether evictions could resolve the refusal; whether a free device is suggested."""
+
+
+@pytest.mark.parametrize(("objects", "evictable", "suggested"), OWN_CLAIM.values(), ids=OWN_CLAIM)
+def test_devices_of_own_claims_are_not_freed_for_other_claims(
+    objects: list[Any], evictable: bool, suggested: bool
+) -> None:
+    own = [held_by("a", "g0", at="n1", by="q"), user("q", "a", at="n1"), resource_claim("c", asks(1))]
+    found = asked([NODES[0], CLASS, *objects, *own, user("p", "a", "c")])
+    code = "Unschedulable" if evictable else "UnschedulableAndUnresolvable"
+    assert found.nodes[0].reasons == (("DynamicResources", code, "cannot allocate all claims"),)
+    assert ("free 1 devices of class gpu on n1" in found.would_fit_if) is suggested
+
+
 @pytest.mark.parametrize("gang", ["", "g"])
 def test_an_error_of_a_selector_refuses_every_node(gang: str) -> None:
     failing = resource_claim("c1", asks(1, f'device.attributes["{DRIVER}"].model == "a"'))

@@ -21,6 +21,7 @@ from koordpy.devices.dra.filters.claim_requests import AttemptFault, UndecidedNo
 from koordpy.devices.dra.filters.device_choice import alternatives_score
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_search import DeviceSearch
+from koordpy.devices.dra.filters.evictable_devices import usage_with
 from koordpy.devices.dra.ledger.claim_book import claim_view
 from koordpy.devices.dra.ledger.device_objects import DeviceObjects
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
@@ -109,18 +110,19 @@ def missing_devices(rule: DynamicResources) -> Iterator[tuple[str, Edit]]:
                     text = f"free {len(devices)} devices of class {class_name} on {name}"
                     found.append((len(devices), natural_key(name), text, devices))
     for _, _, text, devices in sorted(found, key=lambda one: one[:2]):
-        yield text, _freeing(devices)
+        yield text, _freeing(devices, rule.keys)
 
 
 def _least_taken(rule: DynamicResources, node: int) -> tuple[frozenset[DeviceId], frozenset[str]] | None:
     """Returns (the fewest devices in use that a pod needs on a node, their classes).
 
     If the search is cut short, these are the fewest that it has found. None if it finds no allocation even though all
-    devices in use count as free.
+    devices in use count as free. Devices of the pod's own allocated claims count neither as free nor as missing.
     """
-    usage, best = rule.usage, list[tuple[frozenset[DeviceId], frozenset[str]]]()
-    claims = rule.wants_at(node).claims
-    taken = [usage.is_used(device.id) for device in rule.offers.at(rule.node(node)).devices]
+    best = list[tuple[frozenset[DeviceId], frozenset[str]]]()
+    claims, own = rule.wants_at(node).claims, rule.allocated_keys()
+    others = usage_with(rule.usage, rule.objects, own, -1) if own else rule.usage
+    taken = [others.is_used(device.id) for device in rule.offers.at(rule.node(node)).devices]
 
     def compare(search: DeviceSearch) -> bool:
         results = [one for claim in search.chosen() for one in claim if taken[one[1]] and not one[0].admin]
@@ -129,21 +131,22 @@ def _least_taken(rule: DynamicResources, node: int) -> tuple[frozenset[DeviceId]
             best[:] = [(devices, frozenset(one.class_name for one, _ in results))]
         return False
 
-    search = rule.searching(node, claims, usage=DeviceUsage(rule.offers), twins=taken)
+    usage = usage_with(DeviceUsage(rule.offers), rule.objects, own)
+    search = rule.searching(node, claims, usage=usage, twins=taken)
     with suppress(UndecidedNode, AttemptFault):
         search.each(compare)
     return best[0] if best else None
 
 
-def _freeing(devices: Collection[DeviceId]) -> Edit:
-    """Returns a change of a snapshot that removes the given devices from the allocations of all claims."""
+def _freeing(devices: Collection[DeviceId], but: Collection[str]) -> Edit:
+    """Returns a change of a snapshot that removes the given devices from the allocations of all claims except `but`."""
 
     def edit(snapshot: Snapshot) -> Snapshot:
         view = claim_view(snapshot.families)
         claims = dict(view.objects.claims)
         for key, claim in claims.items():
             allocation = claim.status.allocation
-            if allocation is None:
+            if allocation is None or key in but:
                 continue
             results = [r for r in allocation.devices.results if DeviceId(r.driver, r.pool, r.device) not in devices]
             if len(results) < len(allocation.devices.results):

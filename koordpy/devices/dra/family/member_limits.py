@@ -27,7 +27,6 @@ from koordpy.devices.dra.filters.claim_refusal import IN_USE, PLUGIN, claims_ref
 from koordpy.devices.dra.filters.claim_requests import Alternative, UnallocatedClaim
 from koordpy.devices.dra.filters.cross_node_search import SharedDevices
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
-from koordpy.devices.dra.filters.evictable_devices import lasting_usage
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
 from koordpy.devices.dra.ledger.device_objects import whole_devices
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
@@ -115,8 +114,8 @@ class MemberLimitReader:
         devices = {
             device for request in claim.spec.requests for one in request.alternatives for device in self._of(one)
         }
-        lasting = lasting_usage(self._view.objects, self._draft.snapshot) if self._config.dra.preemption else None
-        found = shared_domains(rule, claim, devices, lasting if lasting is not None else self._ledger.usage)
+        lasting = rule.lasting_usage()
+        found = shared_domains(rule, claim, devices, lasting.usage if lasting is not None else self._ledger.usage)
         if not found.is_single:
             self.limits.one_domain.append((tuple(shapes), found.groups))
         if not found.are_exact:

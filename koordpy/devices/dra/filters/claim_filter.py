@@ -23,7 +23,7 @@ from koordpy.devices.dra.filters.claim_refusal import ELSEWHERE, PLUGIN, Lasting
 from koordpy.devices.dra.filters.claim_requests import AttemptFault, UndecidedNode, alternatives_of
 from koordpy.devices.dra.filters.claim_zones import NUMA, demands_zones
 from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_score
-from koordpy.devices.dra.filters.evictable_devices import lasting_usage
+from koordpy.devices.dra.filters.evictable_devices import usage_with
 from koordpy.devices.dra.filters.gate_limits import allocated_limit, extended_limit, find_gate_limit
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import DraftClaims, Mask, Wants
@@ -210,7 +210,7 @@ class DynamicResources(DraftClaims, Rule):
         """Returns the answers of all nodes, current with the draft."""
         ledger = self._ledger
         usage = ledger.usage
-        key = "answers", wants.content, closed, self._names_matter(wants), self.pair_key()
+        key = "answers", wants.content, closed, self._names_matter(wants), self.pair_key(), self.own_freed()
         found: _NodeAnswers | None = ledger.memo.get(key)
         if found is None:
             found = _NodeAnswers(np.zeros(len(self._nodes), dtype=np.int32), [], len(ledger.changed))
@@ -292,11 +292,18 @@ class DynamicResources(DraftClaims, Rule):
         return LastingRefusal(PLUGIN, Code.UNRESOLVABLE, (text,))
 
     def _could_fit(self, wants: Wants, node: int) -> bool:
-        """Returns whether a node could serve the claims if all devices of pods that may be evicted were free."""
-        lasting = self._lasting_usage() if self._dra.preemption else None
-        if self.zones_may_change(node):
-            return self._fits(wants, node, lasting or self._ledger.usage, pods=())
-        return lasting is not None and self._fits(wants, node, lasting)
+        """Returns whether a node could serve the claims if all devices of pods that may be evicted were free.
+
+        Allocated claims of this pod that evictions free need devices again.
+        """
+        lasting, own = self.lasting_usage(), self.own_freed()
+        pods = () if self.zones_may_change(node) else None
+        if lasting is None:
+            return pods is not None and self._fits(wants, node, self._ledger.usage, pods)
+        anew = Wants((*wants.claims, *self.unallocated(own)), wants.at)
+        return self._fits(anew, node, lasting.usage, pods) or (
+            bool(own) and self._fits(wants, node, usage_with(lasting.usage, self.objects, own), pods)
+        )
 
     def _fits(
         self,
@@ -314,14 +321,6 @@ class DynamicResources(DraftClaims, Rule):
             return self.searching(node, wants.claims, usage=usage, closed=closed, pods=pods).first() is not None
         except (UndecidedNode, AttemptFault):
             return False
-
-    def _lasting_usage(self) -> DeviceUsage | None:
-        """Returns the devices in use that no eviction frees; None if no eviction frees any."""
-        memo = self._ledger.memo
-        if "lasting" not in memo:
-            memo["lasting"] = lasting_usage(self.objects, self._draft.snapshot)
-        found: DeviceUsage | None = memo["lasting"]
-        return found
 
     # -- pods of one plan ----------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ node.
 Sources: docs/rules/dra.md 2, 6, 8.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -34,6 +34,7 @@ from koordpy.devices.dra.filters.claim_zones import (
 )
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_search import DeviceSearch
+from koordpy.devices.dra.filters.evictable_devices import LastingUsage, lasting_usage
 from koordpy.devices.dra.filters.extended_amounts import served_by_devices
 from koordpy.devices.dra.filters.gate_limits import closed_by_gates
 from koordpy.devices.dra.filters.link_order import LinkOrder
@@ -152,12 +153,33 @@ class DraftClaims:
         ledger = self._ledger
         return [key for key in self.keys if key not in ledger.taken and ledger.allocation(key) is None]
 
+    def allocated_keys(self) -> list[str]:
+        """Returns the claims of the pod with an allocation in their status that is valid on the draft."""
+        ledger = self._ledger
+        return [key for key in self.keys if key not in ledger.taken and ledger.allocation(key) is not None]
+
+    def lasting_usage(self) -> LastingUsage | None:
+        """Returns the devices in use that no eviction frees; None if no eviction frees any."""
+        memo = self._ledger.memo
+        if "lasting" not in memo:
+            memo["lasting"] = lasting_usage(self.objects, self._draft.snapshot) if self._dra.preemption else None
+        found: LastingUsage | None = memo["lasting"]
+        return found
+
+    def own_freed(self) -> tuple[str, ...]:
+        """Returns the allocated claims of the pod that lose their devices if all pods that may be evicted are."""
+        keys = self.allocated_keys()
+        lasting = self.lasting_usage() if keys else None
+        return tuple(key for key in keys if key in lasting.freed) if lasting is not None else ()
+
+    def unallocated(self, keys: Iterable[str]) -> tuple[UnallocatedClaim, ...]:
+        """Returns what claims ask for when they are allocated. keys: claims of the pod, `namespace/name`."""
+        claims = ((key, self.objects.claims[key].spec.devices) for key in keys)
+        return tuple(UnallocatedClaim(key, claim_spec(devices, self.offers)) for key, devices in claims)
+
     def wants(self) -> list[Wants]:
         """Returns the claims that need an allocation, one entry for each set of nodes with equal claims."""
-        own = tuple(
-            UnallocatedClaim(key, claim_spec(self.objects.claims[key].spec.devices, self.offers))
-            for key in self.open_keys()
-        )
+        own = self.unallocated(self.open_keys())
         return [Wants((*own, extended) if extended is not None else own, at) for extended, at in self._variants]
 
     def wants_at(self, node: int) -> Wants:
