@@ -9,6 +9,7 @@ result.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from koordpy.attempts.unit_outcome import (
 from koordpy.cache.plan_draft import Draft
 from koordpy.fairness.quota_admission import QuotaRefusal
 from koordpy.feasibility.round_state import RoundState
+from koordpy.feasibility.shape_state import ShapeState
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
@@ -32,7 +34,6 @@ from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import Proof
 from koordpy.plan.wanted_nodes import WantedNodes
 from koordpy.plugins.node_independent import find_cause
-from koordpy.pods.pod_info import PodInfo
 from koordpy.provisioning.asking_units import Asking
 from koordpy.provisioning.request_states import RequestPhase, state_of
 
@@ -95,25 +96,26 @@ class Reasons:
         """Returns the reason of a unit; arguments as in `of`."""
         match outcome:
             case WaitingUnit(diagnosis=Gate(reason=reason)):
-                return PendingReason(reason)
+                return _REASONS[reason]
             case RejectedUnit():
-                return PendingReason(Reason.SCHEDULER_ERROR)
+                return _REASONS[Reason.SCHEDULER_ERROR]
             case PreemptingUnit():  # surplus members, which are not nominated
-                return PendingReason(Reason.UNSCHEDULABLE)
-        if missing_member(after, lambda pod: not self._lacks_object(pod)) is not None:
-            return PendingReason(Reason.NOT_READY)
+                return _REASONS[Reason.UNSCHEDULABLE]
+        state = self.round_state.of(after.plain) if after.plain is not None else None
+        if _lacks_object(state) if state is not None else self._lacks_objects(after):
+            return _REASONS[Reason.NOT_READY]
         if isinstance(outcome, WaitingUnit) and outcome.awaits:
-            return PendingReason(Reason.WAITING_FOR_TERMINATION)
+            return _REASONS[Reason.WAITING_FOR_TERMINATION]
         if refusal is not None and _is_refused_in_larger_cluster(after, refusal, self.round_state):
-            return PendingReason(Reason.QUOTA_EXCEEDED)
+            return _REASONS[Reason.QUOTA_EXCEEDED]
         if isinstance(outcome, WaitingUnit):
             if outcome.lacks_capacity and self._is_held_back(after):
-                return PendingReason(Reason.HELD_BACK)
+                return _REASONS[Reason.HELD_BACK]
             if outcome.attempt.proof is Proof.UNKNOWN and outcome.lacks_capacity and not never:
-                return PendingReason(Reason.UNDETERMINED)
-        if cause := self._find_cause(after):
+                return _REASONS[Reason.UNDETERMINED]
+        if cause := self._find_cause(after, state):
             return PendingReason(Reason.NODES_CANNOT_HELP, cause)
-        return PendingReason(self._without_cause(after))
+        return _REASONS[self._without_cause(after)]
 
     def _without_cause(self, unit: Unit) -> Reason:
         """Returns the reason of a unit for which new nodes may help; it depends on the unit's ProvisioningRequest, if
@@ -126,10 +128,9 @@ class Reasons:
         gave_up = state.phase is RequestPhase.GIVEN_UP
         return Reason.PROVISIONING_FAILED if gave_up else Reason.WAITING_FOR_PROVISIONING
 
-    def _lacks_object(self, pod: PodInfo) -> bool:
-        """Returns True if an object that the pod needs does not exist, or is being deleted."""
-        refusal = self.round_state.of(pod).refusal
-        return refusal is not None and refusal.not_ready
+    def _lacks_objects(self, gang: Unit) -> bool:
+        """Returns True if a gang cannot start without pods that lack an object."""
+        return missing_member(gang, lambda pod: not _lacks_object(self.round_state.of(pod))) is not None
 
     # --- reserved capacity --------------------------------------------------------------------------------------------
 
@@ -138,8 +139,7 @@ class Reasons:
 
         Capacity nominated to other pods counts as used: autoscalers count these pods as placed on their nodes.
         """
-        draft = self.round_state.draft
-        if not (self.has_promise or draft.withheld or self.round_state.snapshot.keeps_spares or _moved_pods(draft)):
+        if not self._withholds:
             return False
         key = equivalence_class(unit, self.round_state)
         found = self._held_back.get(key) if key is not None else None
@@ -150,6 +150,12 @@ class Reasons:
             if key is not None:
                 self._held_back[key] = found
         return found
+
+    @cached_property
+    def _withholds(self) -> bool:
+        """True if the round withholds capacity from any unit, or keeps spare nodes."""
+        draft = self.round_state.draft
+        return bool(self.has_promise or draft.withheld or self.round_state.snapshot.keeps_spares or _moved_pods(draft))
 
     def _without_withheld(self) -> RoundState:
         """Returns the round state of a copy of the draft on which no capacity is withheld, spare nodes are open, and no
@@ -166,44 +172,58 @@ class Reasons:
 
     # --- no new node would help ---------------------------------------------------------------------------------------
 
-    def _find_cause(self, unit: Unit) -> str:
-        """Returns why no new node would help a unit; empty if a new node may help.
+    def _find_cause(self, unit: Unit, state: ShapeState | None) -> str:
+        """Returns why no new node would help a unit; empty if a new node may help. state: of a plain pod; None for a
+        gang.
 
         If the unit cannot start without the members that have a cause: the cause of the lowest rank among them. Else,
         for a gang, the cause of the gang as a whole.
         """
-        if unit.plain is not None:
-            return self._cause_of(unit.plain, unit)
+        if state is not None:
+            return self._cause_of(state, unit)
         first = {pod.shape: pod for pod in reversed(unit.pending)}
-        known = {shape: self._cause_of(pod, unit) for shape, pod in first.items()}
+        known = {shape: self._cause_of(self.round_state.of(pod), unit) for shape, pod in first.items()}
         if any(known.values()) and missing_member(unit, lambda pod: not known[pod.shape]) is not None:
             return next(cause for pod in unit.pending if (cause := known[pod.shape]))
         return find_unit_cause(unit, self.round_state) if unit.is_gang else ""
 
-    def _cause_of(self, pod: PodInfo, unit: Unit) -> str:
+    def _cause_of(self, state: ShapeState, unit: Unit) -> str:
         """Returns why no new node would help one pending member; empty if a new node may help."""
         added = self.round_state.config.filters.node_affinity.added_affinity
+        pod = state.pod
         spec = pod.pod.spec
-        refusals = self._refusals(pod)
+        refusals = _refusals(state)
         if not (spec.affinity or spec.node_selector or added or pod.ties or refusals):
             return ""
         return find_cause(pod, unit.members, self.round_state.draft, added, refusals)
 
-    def _refusals(self, pod: PodInfo) -> Sequence[Refusal]:
-        """Returns the one refusal that applies to all nodes, else the different refusals of nodes.
 
-        Refusals of nodes are returned only if no node accepts the pod, and a refusal says that no new node helps or
-        that something is unsupported; else empty. A refusal that says that no new node helps comes first, also if an
-        earlier filter has refused all its nodes, because it applies to each new node.
-        """
-        state = self.round_state.of(pod)
-        if state.refusal is not None:
-            return (state.refusal,)
-        verdict = state.verdict()
-        if not any(one.no_node_helps or one.is_unsupported for one in verdict.refusals) or verdict.fits.any():
-            return ()
-        helpless = [one for one in verdict.refusals if one.no_node_helps]
-        return [*helpless, *(verdict.refusals[i - 1] for i in np.unique(verdict.which).tolist())]
+_REASONS = {reason: PendingReason(reason) for reason in Reason}
+"""The reasons without a cause."""
+
+
+def _lacks_object(state: ShapeState) -> bool:
+    """Returns True if an object that the pod needs does not exist, or is being deleted."""
+    return state.refusal is not None and state.refusal.not_ready
+
+
+def _refusals(state: ShapeState) -> Sequence[Refusal]:
+    """Returns the one refusal that applies to all nodes, else the different refusals of nodes.
+
+    Refusals of nodes are returned only if no node accepts the pod, and a refusal says that no new node helps or that
+    something is unsupported; else empty. A refusal that says that no new node helps comes first, also if an earlier
+    filter has refused all its nodes, because it applies to each new node.
+    """
+    if state.refusal is not None:
+        return (state.refusal,)
+    verdict = state.verdict()
+    final = [one for one in verdict.refusals if one.is_final]
+    if not final or verdict.fits.any():
+        return ()
+    return [
+        *(one for one in final if one.no_node_helps),
+        *(verdict.refusals[i - 1] for i in np.unique(verdict.which).tolist()),
+    ]
 
 
 def _moved_pods(draft: Draft) -> frozenset[str]:

@@ -8,6 +8,7 @@ node could help; `UnschedulableAndUnresolvable` means that it could not.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ class Code(StrEnum):
     """Evicting pods from the node could not help."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Refusal:
     """The refusal of one node, or of the pod on every node, by one filter."""
 
@@ -41,6 +42,11 @@ class Refusal:
     def is_unsupported(self) -> bool:
         """True if the pod requests something that koordpy does not implement."""
         return any(text.startswith("unsupported: ") for text in self.reasons)
+
+    @cached_property
+    def is_final(self) -> bool:
+        """True if no new node helps the pod, or if koordpy does not implement its request."""
+        return bool(self.no_node_helps) or self.is_unsupported
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpy.api.bounded_memory import cached
 from koordpy.cache.snapshot import Ints
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict, all_fit
 
@@ -50,12 +51,14 @@ def check_fit(
     for i, key in enumerate(distinct.tolist()):
         if key == 0:
             continue
-        reasons = [
-            TOO_MANY_PODS if name == "" else f"Insufficient {name}"
-            for bit, name in enumerate(["", *names[1:]])
-            if key >> 1 >> bit & 1
-        ]
-        code = Code.UNRESOLVABLE if key & 1 else Code.UNSCHEDULABLE
-        refusals.append(Refusal(PLUGIN, code, tuple(reasons)))
+        lacks = tuple(name for bit, name in enumerate(["", *names[1:]]) if key >> 1 >> bit & 1)
+        refusals.append(_refusal_of(lacks, bool(key & 1)))
         table[i] = len(refusals)
     return Verdict(table[where.reshape(-1)], tuple(refusals))
+
+
+@cached(4096)
+def _refusal_of(names: tuple[str, ...], is_unresolvable: bool) -> Refusal:
+    """Returns the refusal of nodes that lack these resources; the name of the number of pods is empty."""
+    reasons = tuple(f"Insufficient {name}" if name else TOO_MANY_PODS for name in names)
+    return Refusal(PLUGIN, Code.UNRESOLVABLE if is_unresolvable else Code.UNSCHEDULABLE, reasons)

@@ -150,7 +150,8 @@ def pending_pods(
     first = wait.refusal if wait is not None else None
     asks_quotas = wait is None or first is not None
     refusal = (round_state.admission.core_refusal(after, round_state.draft.quotas) if asks_quotas else None) or first
-    said = reasons.of(one, after, refusal, kind if _is_copied(one) else None, never=bool(never))
+    # entries of copied plain pods are shared as a whole
+    said = reasons.of(one, after, refusal, kind if not alone and _is_copied(one) else None, never=bool(never))
     if said.reason is Reason.HELD_BACK:
         never = ""  # only spare nodes would hold the unit, and a spare becomes free if it is no spare any more
     core = core_size(after)
