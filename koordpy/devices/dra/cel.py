@@ -228,16 +228,16 @@ class _Library:
         except self._fault as fault:
             raise _located(text, fault.offset, str(fault)) from None
         for constant in done.constants:
-            value = self._evaluated(constant)
-            if value.type() == self._types.ERROR:
-                raise SelectorError(f"program instantiation failed: {_error_text(str(value.value()))}")
+            kind, value = self._evaluated_constant(constant)
+            if kind == self._types.ERROR:
+                raise SelectorError(f"program instantiation failed: {value}")
         for place, test in done.patterns:
-            if self._evaluated(test).type() == self._types.ERROR:
+            if self._evaluated_constant(test)[0] == self._types.ERROR:
                 raise _located(text, place, "invalid matches argument")
         if not done.reads_device:
-            value = self._evaluated(done.tree)
-            if value.type() not in (self._types.BOOL, self._types.ERROR):
-                raise _not_bool(value.type().name())
+            kind, _ = self._evaluated_constant(done.tree)
+            if kind not in (self._types.BOOL, self._types.ERROR):
+                raise _not_bool(kind.name())
         return self._expression(done.tree)
 
     def _expression(self, tree: bytes) -> Any:
@@ -247,21 +247,30 @@ class _Library:
         except RuntimeError:
             raise UnsupportedSelector(TOO_DEEP) from None
 
-    def _evaluated(self, tree: bytes) -> Any:
-        """Returns the value of a completed tree that does not read the device."""
-        return self._expression(tree).eval(self._run.Activation({}))
+    def _evaluated_constant(self, tree: bytes) -> tuple[Any, Any]:
+        """Returns (type, value) of a completed tree that does not read the device."""
+        return self._evaluated(self._expression(tree), self._run.Activation({}))
+
+    def _evaluated(self, expression: Any, activation: Any) -> tuple[Any, Any]:
+        """Returns (type, value) of an expression. The value of an error is its text."""
+        try:
+            found = expression.eval(activation)
+        except (RuntimeError, ValueError, LookupError) as fault:
+            return self._types.ERROR, _error_text(str(fault))
+        kind, value = found.type(), found.value()
+        return kind, _error_text(str(value)) if kind == self._types.ERROR else value
 
     def verdict(self, expression: Any, facts: DeviceFacts) -> bool | str:
         """Returns whether a device matches, or the text of the error."""
         try:
-            value = expression.eval(self._prepared(facts))
-        except (RuntimeError, ValueError, LookupError) as fault:
+            device = self._prepared(facts)
+        except ValueError as fault:
             return _error_text(str(fault))
-        kind = value.type()
+        kind, value = self._evaluated(expression, device)
         if kind == self._types.BOOL:
-            return bool(value.value())
+            return bool(value)
         if kind == self._types.ERROR:
-            return _error_text(str(value.value()))
+            return str(value)
         return f"CEL result of type {_kind_text(kind.name())} could not be converted to bool"
 
     def _prepared(self, facts: DeviceFacts) -> Any:

@@ -17,8 +17,9 @@ be converted.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from koordpy.devices.dra.cel_functions import form_field
 from koordpy.devices.dra.cel_syntax import (
-    PLAIN,
+    FORM,
     QUANTITY,
     QUANTITY_KEY,
     VERSION,
@@ -31,7 +32,7 @@ from koordpy.devices.dra.cel_syntax import (
     read_tree,
     type_text,
 )
-from koordpy.devices.dra.cel_templates import BODIES, CONVERSIONS, LOOPS
+from koordpy.devices.dra.cel_templates import CONVERSIONS, ITEMS, Templates, parsed_templates
 from koordpy.devices.dra.cel_values import parse_cel_quantity, parse_cel_version
 
 _OF_CONSTANTS = frozenset((*CONVERSIONS, "dyn", "type"))
@@ -48,12 +49,7 @@ class Completion:
     """Completes checked trees. parse: returns the serialized tree of a text, unchecked."""
 
     def __init__(self, parse: Callable[[str], bytes]) -> None:
-
-        def tree(text: str) -> Tree:
-            return read_tree(parse(text), "Parsed")[1].expr
-
-        loops = {name: tuple(tree(text) for text in texts) for name, texts in LOOPS.items()}
-        self._templates = Templates(loops, {call: tree(text) for call, text in BODIES.items()})
+        self._templates = parsed_templates(parse)
 
     def complete(self, checked: bytes) -> "CompleteTree":
         """Returns the tree in the form for evaluation. Raises `TreeTooDeep` and `TreeFault`."""
@@ -66,13 +62,6 @@ class Completion:
         patterns = [(at, as_expression(wrapper, one)) for at, one in work.patterns]
         wrapper.value = root.SerializeToString()
         return CompleteTree(wrapper.SerializeToString(), work.reads_device, constants, patterns)
-
-
-class Templates(NamedTuple):
-    """The templates of `cel_templates.py` as trees."""
-
-    loops: Mapping[str, tuple[Tree, ...]]
-    bodies: Mapping[tuple[str, int], Tree]
 
 
 class CompleteTree(NamedTuple):
@@ -217,12 +206,17 @@ class _Work:
         if name in self._templates.loops and any(one.startswith(_OF_LIST) for one in overloads):
             exact = overloads[0] if len(overloads) == 1 else name
             made = self._loop(self._templates.loops.get(exact) or self._templates.loops[name], names)
+            if (item := exact.split("_")[1:2]) and item[0] in ITEMS:
+                test = self._copy(self._templates.bodies["list", 1], {**names, "x": item[0]})
+                made = self._new("_?_:_", test, made, self._constant(False))
             if not all(one.startswith(_OF_LIST) for one in overloads):
                 other = self._new(name, self._ident(names["x"]))
                 other.call_expr.target.CopyFrom(self._ident(names["t"]))
                 made = self._new("_?_:_", self._copy(self._templates.bodies[name, 2], names), made, other)
         elif body is not None and (len(args) == 3 or name not in self._templates.loops):
             if name in CONVERSIONS and self._type_of(args[0]) not in (CONVERSIONS[name], "dyn"):
+                return
+            if name in _ORDERS and "double" not in map(self._type_of, args):
                 return
             made = self._copy(body, names)
         else:
@@ -275,7 +269,7 @@ class _Work:
                 quantity = parse_cel_quantity(values[0].string_value)
                 made.struct_expr.message_name = QUANTITY
                 self._entry(made, QUANTITY_KEY, self._constant(quantity.key))
-                self._entry(made, PLAIN, self._constant(0.0 if quantity.is_plain else -0.0))
+                self._entry(made, FORM, self._list(*map(self._constant, form_field(quantity))))
             else:
                 version = parse_cel_version(values[0].string_value, len(values) > 1 and values[1].bool_value)
                 made.struct_expr.message_name = VERSION
@@ -373,9 +367,10 @@ class _Work:
         made.ident_expr.name = name
         return made
 
-    def _list(self) -> Tree:
+    def _list(self, *items: Tree) -> Tree:
         made = self._fresh()
         made.list_expr.SetInParent()
+        made.list_expr.elements.extend(items)
         return made
 
     def _constant(self, value: bool | float | str) -> Tree:

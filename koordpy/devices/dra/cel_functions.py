@@ -11,10 +11,9 @@ from itertools import product
 from math import copysign
 from typing import Any, NamedTuple
 
-from koordpy.devices.dra.cel_syntax import PLAIN, QUANTITY, QUANTITY_KEY, VERSION, VERSION_KEY
+from koordpy.devices.dra.cel_syntax import FORM, QUANTITY, QUANTITY_KEY, VERSION, VERSION_KEY
 from koordpy.devices.dra.cel_values import (
     INT64,
-    NANO,
     CelQuantity,
     CelVersion,
     numbers_of_version,
@@ -22,6 +21,8 @@ from koordpy.devices.dra.cel_values import (
     parse_cel_version,
 )
 
+_FORM_BITS = range(16)
+"""The bits of the form of a quantity."""
 NO_OVERLOAD = "no such overload"
 """Error of a function that has no overload for its arguments."""
 
@@ -98,6 +99,15 @@ functions:
 """Functions of lists of any type, in the library's format, because only that format has type parameters."""
 
 
+def form_field(value: CelQuantity) -> list[float]:
+    """Returns the form of a quantity as a field of its message: a zero for each bit, negative if the bit is 1.
+
+    Two messages are equal if their fields are equal. How a quantity is stored must not matter for equality, and 0.0 and
+    -0.0 are equal.
+    """
+    return [-0.0 if value.form >> at & 1 else 0.0 for at in _FORM_BITS]
+
+
 class Values:
     """Creates and reads the messages of quantities and versions. Must not be used for other values."""
 
@@ -107,12 +117,8 @@ class Values:
         self._version = version
 
     def of_quantity(self, value: CelQuantity) -> Any:
-        """Returns the message of a quantity.
-
-        Two messages are equal if their fields are equal. Whether a quantity is a plain integer must not matter for
-        equality, so this is stored as the sign of a zero: 0.0 and -0.0 are equal.
-        """
-        return self._quantity(**{QUANTITY_KEY: value.key, PLAIN: 0.0 if value.is_plain else -0.0})
+        """Returns the message of a quantity."""
+        return self._quantity(**{QUANTITY_KEY: value.key, FORM: form_field(value)})
 
     def of_version(self, value: CelVersion) -> Any:
         """Returns the message of a version."""
@@ -122,7 +128,8 @@ class Values:
         """Returns the quantity in a message. Raises `TypeError` for another message."""
         if message.DESCRIPTOR.full_name != QUANTITY:
             raise TypeError(NO_OVERLOAD)
-        return CelQuantity.from_key(getattr(message, QUANTITY_KEY), copysign(1, getattr(message, PLAIN)) > 0)
+        form = sum((copysign(1, one) < 0) << at for at, one in enumerate(getattr(message, FORM)))
+        return CelQuantity.from_key(getattr(message, QUANTITY_KEY), form)
 
     def version_key(self, message: Any) -> str:
         """Returns the key of the version in a message. Raises `TypeError` for another message."""
@@ -164,17 +171,13 @@ def implementations(values: Values) -> list[Implementation]:
         return (nanos > 0) - (nanos < 0)
 
     def amount(of: Any) -> CelQuantity:
-        return CelQuantity(of * NANO, True) if isinstance(of, int) else values.quantity(of)
+        return CelQuantity.of_integer(of) if isinstance(of, int) else values.quantity(of)
 
     def add(a: Any, b: Any) -> Any:
         return values.of_quantity(amount(a).plus(amount(b)))
 
     def subtract(a: Any, b: Any) -> Any:
-        from_ = amount(a)
-        if isinstance(b, int) and b == -(2**63) and from_.nanos >= 0 and from_.is_plain:
-            # in the 64 bits of Kubernetes, -(-2^63) is -2^63; a decimal such as 1Pi is subtracted from exactly
-            return values.of_quantity(from_.plus(amount(b)))
-        return values.of_quantity(from_.minus(amount(b)))
+        return values.of_quantity(amount(a).minus(amount(b)))
 
     def number(at: int) -> Callable[[Any], int]:
         # a part of a version may need 64 bits; an integer of CEL has only 63 bits and a sign

@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, struct_pb2, wrappers_pb2
 
-from koordpy.devices.dra.cel_syntax import PLAIN, QUANTITY_KEY, VERSION_KEY
+from koordpy.devices.dra.cel_syntax import FORM, QUANTITY_KEY, VERSION_KEY
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 
@@ -20,7 +20,7 @@ def message_pool() -> Any:
     file.dependency.append("google/protobuf/struct.proto")
     quantity = file.message_type.add(name="Quantity")
     quantity.field.add(name=QUANTITY_KEY, number=1, label=_FIELD.LABEL_OPTIONAL, type=_FIELD.TYPE_STRING)
-    quantity.field.add(name=PLAIN, number=2, label=_FIELD.LABEL_OPTIONAL, type=_FIELD.TYPE_DOUBLE)
+    quantity.field.add(name=FORM, number=2, label=_FIELD.LABEL_REPEATED, type=_FIELD.TYPE_DOUBLE)
     version = file.message_type.add(name="Semver")
     version.field.add(name=VERSION_KEY, number=1, label=_FIELD.LABEL_OPTIONAL, type=_FIELD.TYPE_STRING)
     device = file.message_type.add(name="DRADevice")

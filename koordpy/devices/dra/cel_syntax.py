@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 QUANTITY, VERSION = "kubernetes.Quantity", "kubernetes.Semver"
 """Names of Kubernetes' two types in CEL; protobuf messages represent them."""
-QUANTITY_KEY, PLAIN, VERSION_KEY = "in", "true", "null"
+QUANTITY_KEY, FORM, VERSION_KEY = "in", "true", "null"
 """Fields of the messages. They are keywords of CEL: an expression can select them only in backticks, which
 `first_refusal` refuses."""
 MAX_LOOPS = 2
@@ -241,7 +241,12 @@ def _refusal(tree: Tree) -> str | None:
                 return "CEL literals with optional entries, {?k: v}"
             if "\0" in entry.map_key.const_expr.string_value:
                 return "CEL map keys with a NUL character"
-    if kind == "select_expr" and tree.select_expr.field in (QUANTITY_KEY, PLAIN, VERSION_KEY):
+        keys = [
+            str(entry.map_key.const_expr) for entry in tree.struct_expr.entries if entry.map_key.HasField("const_expr")
+        ]
+        if len(set(keys)) < len(keys):
+            return "CEL map literals with equal keys"
+    if kind == "select_expr" and tree.select_expr.field in (QUANTITY_KEY, FORM, VERSION_KEY):
         return "CEL names in backticks"
     if kind != "call_expr":
         return None

@@ -19,24 +19,41 @@ MAX_DIGITS = 3800
 """Maximum number of digits of a quantity. Python converts integers of up to 4300 digits; the difference is for the
 exponent, the nanos and sums."""
 INT64 = range(-(2**63), 2**63)
+_FORMS = range(1 << 16)
+"""The forms of quantities (`CelQuantity.form`)."""
+_LEAST_SCALE = len(_FORMS) // 4
+"""Scales from minus this value fit into a form. MAX_DIGITS and MAX_EXPONENT are far below."""
+_MAX_BINARY = INT64[-1] * NANO
+"""Larger quantities with a binary suffix are reduced to this value, in nanos."""
 
 _QUANTITY = re.compile(r"[+-]?([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,18})", re.ASCII)
+_EXPONENT = re.compile(r"[eE]([+-]?)0*([0-9]{1,19})", re.ASCII)
 _PART = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
 _DIGITS = re.compile(r"[0-9]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class CelQuantity:
-    """A quantity in an expression."""
+    """A quantity in an expression, as `resource.Quantity` stores it: an unscaled integer times 10^scale.
+
+    Two forms of one value, such as `1` and `1000m`, are equal and have one key, but differ in `isInteger`, in the last
+    digit of `asApproximateFloat` and in the form of their sums.
+    """
 
     nanos: int
     """Value times 10^9."""
-    is_plain: bool
-    """True if `asInteger` can return the value. It cannot for some integers, such as `1000m` and `1Pi`, which
-    Kubernetes stores as decimals."""
+    scale: int
+    """Exponent of ten in which the value is stored. Below -9 only for a zero."""
+    is_fixed: bool
+    """True if the unscaled integer has 64 bits. False: stored as a decimal of any length, for which Kubernetes does not
+    decide whether it is an integer."""
+
+    @property
+    def is_plain(self) -> bool:
+        """True if `asInteger` can return the value. It cannot for some integers, such as `1000m` and `1Pi`."""
+        return self.is_fixed and self.scale >= 0 and self.nanos // NANO in INT64
 
     @property
     def key(self) -> str:
@@ -49,11 +66,22 @@ class CelQuantity:
             return f"1{len(digits):04}{digits}"
         return f"0{9999 - len(digits):04}{digits.translate(_COMPLEMENT)}"
 
+    @property
+    def form(self) -> int:
+        """How the value is stored, as a number of 16 bits."""
+        return 2 * (self.scale + _LEAST_SCALE) + self.is_fixed
+
     @classmethod
-    def from_key(cls, key: str, is_plain: bool) -> "CelQuantity":
-        """Returns the quantity with a key."""
+    def from_key(cls, key: str, form: int) -> "CelQuantity":
+        """Returns the quantity with a key and a form."""
         digits = key[5:]
-        return cls(int(digits) if key[0] == "1" else -int(digits.translate(_COMPLEMENT)), is_plain)
+        nanos = int(digits) if key[0] == "1" else -int(digits.translate(_COMPLEMENT))
+        return cls(nanos, form // 2 - _LEAST_SCALE, bool(form % 2))
+
+    @classmethod
+    def of_integer(cls, value: int) -> "CelQuantity":
+        """Returns an integer of 64 bits as a quantity."""
+        return cls(value * NANO, 0, True)
 
     def as_integer(self) -> int:
         """Returns the value. Raises `ValueError` if it is no plain integer."""
@@ -62,24 +90,41 @@ class CelQuantity:
         return self.nanos // NANO
 
     def approximate_float(self) -> float:
-        """Returns the nearest float; infinite if the amount is too large, as in Go."""
+        """Returns a float near the value, with the rounding errors of Go; infinite if the amount is too large."""
         try:
-            return self.nanos / NANO
+            unscaled = float(self._unscaled(self.scale))
         except OverflowError:
-            return inf if self.nanos > 0 else -inf
+            unscaled = inf if self.nanos > 0 else -inf
+        return unscaled * _power_as_float(self.scale) if self.scale else unscaled
 
     def plus(self, other: "CelQuantity") -> "CelQuantity":
         """Returns the sum."""
-        total = self.nanos + other.nanos
+        return self._fixed_sum(other) or CelQuantity(self.nanos + other.nanos, min(self.scale, other.scale), False)
+
+    def minus(self, other: "CelQuantity") -> "CelQuantity":
+        """Returns the difference."""
+        if other.is_fixed and other._unscaled(other.scale) == INT64[0] and (found := self._fixed_sum(other)):
+            return found  # in 64 bits -(-2^63) is -2^63; Kubernetes is exact only if this sum does not fit
+        return self.plus(CelQuantity(-other.nanos, other.scale, other.is_fixed))
+
+    def _fixed_sum(self, other: "CelQuantity") -> "CelQuantity | None":
+        """Returns the sum if Kubernetes computes it in 64 bits. None: as a decimal."""
+        if not (self.is_fixed and other.is_fixed):
+            return None
         if other.nanos == 0:
             return self
         if self.nanos == 0:
             return other
-        return CelQuantity(total, self.is_plain and other.is_plain and total // NANO in INT64)
+        scale = min(self.scale, other.scale)
+        a, b = self._unscaled(scale), other._unscaled(scale)
+        return (
+            CelQuantity(self.nanos + other.nanos, scale, True) if all(one in INT64 for one in (a, b, a + b)) else None
+        )
 
-    def minus(self, other: "CelQuantity") -> "CelQuantity":
-        """Returns the difference."""
-        return self.plus(CelQuantity(-other.nanos, other.is_plain))
+    def _unscaled(self, scale: int) -> int:
+        """Returns the value divided by 10^scale, where this is an integer."""
+        places = scale + 9
+        return self.nanos // _power(places) if places >= 0 else self.nanos * _power(-places)
 
 
 _COMPLEMENT = str.maketrans("0123456789", "9876543210")
@@ -96,34 +141,45 @@ def parse_cel_quantity(text: str) -> CelQuantity:
         exponent = _DECIMAL[suffix]
     elif suffix in _BINARY:
         shift = _BINARY[suffix]
-    elif (found := _EXPONENT.fullmatch(suffix)) is not None:
-        exponent = max(-MAX_EXPONENT, min(MAX_EXPONENT, int(found[1])))
+    elif (found := _EXPONENT.fullmatch(suffix)) is not None and (exponent := int(found[1] + found[2])) in INT64:
+        exponent = (exponent + 2**31) % 2**32 - 2**31  # Kubernetes keeps 32 bits
+        exponent = max(-MAX_EXPONENT, min(MAX_EXPONENT, exponent))
     else:
         raise ValueError("unable to parse quantity's suffix")
     digits = (whole or "0") + fraction  # a suffix alone is 0
     if len(digits) > MAX_DIGITS:
         raise ValueError("unable to parse numeric part of quantity")
     sign = -1 if text[0] == "-" else 1
-    number = int(digits)
-    if shift:
-        room = 15 - len(whole or "0") - int(shift * 3 / 10) - 1
-        if not fraction and match[2] in (None, "") and room >= 0 and number << shift in INT64:
-            return CelQuantity(sign * (number << shift) * NANO, True)
-        nanos = _ceiling((number << shift) * NANO, len(fraction))
-        return CelQuantity(sign * min(nanos, (2**63 - 1) * NANO), False)
-    scale = exponent - len(fraction)
-    if 18 - len(digits) >= 0 and scale >= -9:
-        value = number * _power(scale + 9)
-        return CelQuantity(sign * value, scale >= 0 and value // NANO in INT64)
+    number, scale = int(digits), exponent - len(fraction)
+    if shift and not fraction and len(whole or "0") + shift * 3 // 10 < 15 and number << shift in INT64:
+        return CelQuantity.of_integer(sign * (number << shift))
+    if not shift and len(digits) <= 18 and scale >= -9:
+        return CelQuantity(sign * number * _power(scale + 9), scale, True)
     if not (match[1] or fraction):
         raise ValueError("unable to parse numeric part of quantity")
-    nanos = number * NANO * _power(scale) if scale >= 0 else _ceiling(number * NANO, -scale)
-    return CelQuantity(sign * nanos, False)
+    if number == 0:
+        return CelQuantity(0, scale, False)
+    nanos = _ceiling((number << shift) * NANO * _power(max(scale, 0)), max(-scale, 0))
+    if shift and nanos > _MAX_BINARY:
+        return CelQuantity(sign * _MAX_BINARY, 0, False)
+    return CelQuantity(sign * nanos, -9, False)
 
 
 def _power(exponent: int) -> int:
     """Returns 10 to the power of a number that is not negative."""
     return int(10**exponent)
+
+
+def _power_as_float(exponent: int) -> float:
+    """Returns 10 to the power of a number, as Pow10 of Go does: from two factors, each the nearest float."""
+    if exponent < -323:
+        return 0.0
+    if exponent > 308:
+        return inf
+    high, low = divmod(abs(exponent), 32)
+    if exponent >= 0:
+        return float(f"1e{32 * high}") * float(f"1e{low}")
+    return float(f"1e-{32 * high}") / float(f"1e{low}")
 
 
 def _ceiling(number: int, places: int) -> int:

@@ -87,6 +87,12 @@ def short(verdicts: Verdicts) -> str:
 
 _STATIC = ("found no matching overload", "must evaluate to bool", "expected type", "undefined field")
 
+_COMPARED_VERSION = ("no such overload", "internal error: runtime error: hash of unhashable type cel.Semver")
+_COSTS = (
+    "internal error: interface conversion: *types.Err is not traits.Lister",
+    "internal error: interface conversion: ref.Val is *types.Err, not types.Int",
+)
+
 
 def reason(expression: str, kubernetes: Verdicts, ours: Verdicts) -> str | None:
     """Returns why two verdicts may differ (section 3 of the rules of claims); None if they may not."""
@@ -105,8 +111,12 @@ def reason(expression: str, kubernetes: Verdicts, ours: Verdicts) -> str | None:
     if computed and any(one in expression for one in (" == ", " != ", " in ", "includes")):
         return "a computed quantity is compared by value"
     versions = "firmware" in expression or "semver(" in expression
-    if versions and all(a == "no such overload" and isinstance(b, bool) for a, b in differing):
+    if versions and all(a in _COMPARED_VERSION and isinstance(b, bool) for a, b in differing):
         return "a version compared with a string"
+    if all(a == "NaN values cannot be ordered" and b is False for a, b in differing):
+        return "a dynamic value that is NaN"
+    if all(str(a).startswith(_COSTS) and isinstance(b, bool) for a, b in differing):
+        return "an error that Kubernetes cannot hide, because it fails to compute costs"
     return None
 
 

@@ -44,8 +44,10 @@ DEVICES: list[Json] = [
     },
     {"driver": NIC, "attributes": {"index": {"int": 9223372036854775807}, f"{GPU}/model": {"string": "1.2.3"}}},
     {"driver": GPU},
+    {"driver": GPU, "attributes": {"odd": {}}},
 ]
-"""Devices as in the API: full, with extreme values, with empty values, of another driver, without anything."""
+"""Devices as in the API: full, with extreme values, with empty values, of another driver, without anything, with an
+attribute of an unknown type."""
 
 TEXTS = ['""', '"a"', '"b"', '"H100"', '"H100-SXM"', '","', '"é"', '"héllo wörld"', '"1.2.3"', '"7"', "r'\\d+'",
          '"80Gi"', '" x "', '"o"', "'a\\tb'", '"v1.2"', '"1"']  # fmt: skip
@@ -56,6 +58,8 @@ AMOUNTS = ['"80Gi"', '"500m"', '"1"', '"0.5"', '"1000m"', '"1Pi"', '"-3"', '"1e3
            '"12E"', '"x"', '"0.0000000001"', '"99999999999999999999"']  # fmt: skip
 VERSIONS = ['"1.2.3"', '"1.2.3-rc.1"', '"1.2.3-rc.1+other"', '"2.0.0"', '"1.10.0"', '"18446744073709551615.0.10"',
             '"1.2"', '"1.2.3-rc.1.1"', '"1.2.3-alpha"', '"01.2.3"', '"x"']  # fmt: skip
+KINDS = ["int", "string", "bool", "double", "list", "uint", "map", "null_type"]
+SUFFIXES = ["", "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e", "E", "i"]
 PATTERNS = ['"^H"', '"[0-9]+"', '"^$"', '"l{2}"', '"(a|b)"', '"^.{5}"', '"SXM$"', '"(?i)h100"', '"\\\\d"', '"("']
 
 
@@ -105,6 +109,27 @@ class SelectorMaker:
         self.names[of].pop()
         return f"cel.bind({name}, {value}, {body})"
 
+    def amount(self) -> str:
+        """The text of a quantity, now and then an invalid one."""
+        rng = self.rng
+        if rng.random() < 0.5:
+            return rng.choice(AMOUNTS)
+        whole = rng.choice(["", "0", "1", "9", str(rng.randrange(10 ** rng.randrange(1, 22)))])
+        fraction = rng.choice(["", "", "", ".", ".0", f".{rng.randrange(10 ** rng.randrange(1, 22))}", f".{'0' * 19}"])
+        suffix = rng.choice(SUFFIXES)
+        if suffix in ("e", "E"):
+            suffix += rng.choice(["", "+", "-"]) + str(rng.choice([0, 1, 3, 9, 18, 19, 2**32 + 1, rng.randrange(40)]))
+        return f'"{rng.choice(["", "", "", "-", "+"])}{whole}{fraction}{suffix}"'
+
+    def version(self) -> str:
+        """The text of a version, now and then an invalid one."""
+        rng = self.rng
+        if rng.random() < 0.7:
+            return rng.choice(VERSIONS)
+        numbers = ".".join(rng.choice(["0", "1", "2", "10", "01"]) for _ in range(rng.choice((1, 2, 3, 3, 3, 4))))
+        before = "-" + ".".join(rng.choice(["0", "1", "01", "a", "b-", "rc"]) for _ in range(rng.choice((1, 2))))
+        return f'"{rng.choice(["", "", "", "v"])}{numbers}{rng.choice(["", before])}{rng.choice(["", "+b.01", "+"])}"'
+
     def domain(self) -> str:
         """A map of one domain."""
         field = self.rng.choice(["attributes", "attributes", "capacity"])
@@ -126,7 +151,8 @@ class SelectorMaker:
         pair = rng.choice(["int", "text", "double", "bool", "list(int)", "list(text)", "uint", "dyn"])
         ordered = rng.choice(["int", "text", "double", "uint", "bool"])
         value = rng.choice(["quantity", "version"])
-        element = rng.choice(["int", "text", "double", "bool"])
+        element = rng.choice(["int", "text", "double", "bool", "uint", "dyn"])
+        found = rng.choice(["quantity", "version", element])
         compare = rng.choice(["isGreaterThan", "isLessThan"])
         return self.any_of(
             lambda: f"({of('bool', d)} {rng.choice(['&&', '||'])} {of('bool', d)})",
@@ -140,19 +166,26 @@ class SelectorMaker:
             lambda: f"({of('quantity', d)}.compareTo({of('quantity', d)}) {rng.choice(['==', '>=', '<'])} 0)",
             lambda: f"({of('version', d)}.compareTo({of('version', d)}) {rng.choice(['==', '>=', '<'])} 0)",
             lambda: f"({of(value, d)} in [{of(value, d)}, {of(value, d)}])",
-            lambda: f"({of(element, d)} in {of(f'list({element})', d)})",
+            lambda: f"({of(found, d)} in {of(f'list({found})', d)})",
+            lambda: f"({of('dyn', d)} {rng.choice(['==', '!='])} null)",
+            lambda: f"({of('text', 0)} in {self.literal(d)})",
+            lambda: f"({self.literal(d)} == {self.literal(d)})",
+            lambda: f"has({self.literal(d)}.{rng.choice('ab')})",
+            lambda: (
+                f"{self.literal(d)}.{rng.choice(['all', 'exists', 'exists_one'])}(k, k.startsWith({of('text', 0)}))"
+            ),
             lambda: f"({self.rng.choice(TEXTS)} in {self.domain()})",
             lambda: f"({rng.choice([repr(GPU), repr('x')])} in device.{rng.choice(['attributes', 'capacity'])})",
             lambda: f"has({self.domain()}.{rng.choice(['model', 'memory', 'rail', 'healthy', 'none'])})",
             lambda: f"{of('text', d)}.{rng.choice(['contains', 'startsWith', 'endsWith'])}({of('text', d)})",
             lambda: f"{of('text', d)}.matches({rng.choice(PATTERNS)})",
             lambda: f"bool({of('text', d)})",
-            lambda: f"isQuantity({rng.choice([of('text', d), rng.choice(AMOUNTS)])})",
-            lambda: f"isSemver({rng.choice([of('text', d), rng.choice(VERSIONS)])})",
-            lambda: f"isSemver({rng.choice(VERSIONS)}, {of('bool', d)})",
+            lambda: f"isQuantity({rng.choice([of('text', d), self.amount()])})",
+            lambda: f"isSemver({rng.choice([of('text', d), self.version()])})",
+            lambda: f"isSemver({self.version()}, {of('bool', d)})",
             lambda: f"{of('quantity', d)}.isInteger()",
             lambda: f"{of(f'list({element})', d)}.isSorted()",
-            lambda: f"{of(f'list({element})', d)}.includes({of(element, d)})",
+            lambda: f"{of(f'list({found})', d)}.includes({of(found, d)})",
             lambda: f"{of('list(bool)', d)}.{rng.choice(['min', 'max'])}()",
             lambda: (
                 f"sets.{rng.choice(['contains', 'equivalent', 'intersects'])}"
@@ -160,7 +193,7 @@ class SelectorMaker:
             ),
             lambda: f"{of(f'optional({element})', d)}.hasValue()",
             lambda: f"({of(f'optional({element})', d)} == {of(f'optional({element})', d)})",
-            lambda: f"(type({of(pair, d)}) == {rng.choice(['int', 'string', 'bool', 'double', 'list'])})",
+            lambda: f"(type({of(pair, d)}) == {rng.choice(KINDS)})",
             lambda: self.loop("bool", d),
             lambda: self.loop("bool", d),
             lambda: self.bool_(0),
@@ -188,14 +221,32 @@ class SelectorMaker:
         self.loops -= 1
         return made
 
+    def filtered(self, element: str, depth: int) -> str:
+        """A list without the items for which a condition is false."""
+        if self.loops >= 2:
+            return self.of(f"list({element})", 0)
+        over, name = self.of(f"list({element})", depth), f"x{self.loops}{element[0]}"
+        self.names.setdefault(element, []).append(name)
+        self.loops += 1
+        made = f"{over}.filter({name}, {self.of('bool', depth)})"
+        self.names[element].pop()
+        self.loops -= 1
+        return made
+
+    def literal(self, depth: int) -> str:
+        """A literal of a map from texts to integers."""
+        keys = self.rng.choice([['"a"'], ['"a"', '"b"'], ['"a"', self.rng.choice(TEXTS[2:])], []])
+        return "{" + ", ".join(f"{key}: {self.of('int', depth)}" for key in keys) + "}"
+
     def int_(self, depth: int) -> str:
         if depth <= 0:
             return self.rng.choice([*NUMBERS, self.fact("index"), self.fact("index"), self.fact("index")])
         d = depth - 1
         of, rng = self.of, self.rng
-        element = rng.choice(["int", "text"])
+        element = rng.choice(["int", "text", "quantity", "dyn"])
         return self.any_of(
             lambda: self.int_(0),
+            lambda: self.literal(d) + rng.choice([".a", ".b", '["a"]', f"[{of('text', 0)}]", ".size()"]),
             lambda: f"({of('int', d)} {rng.choice('+-*/%')} {of('int', d)})",
             lambda: f"-({of('int', d)})",
             lambda: f"int({of(rng.choice(['text', 'double', 'uint', 'int']), d)})",
@@ -236,6 +287,7 @@ class SelectorMaker:
             lambda: f"double({self.of(self.rng.choice(['int', 'text', 'uint']), d)})",
             lambda: f"{self.of('list(double)', d)}.{self.rng.choice(['sum', 'min', 'max'])}()",
             lambda: f"{self.of('quantity', d)}.asApproximateFloat()",
+            lambda: f"quantity({self.amount()}).asApproximateFloat()",
         )
 
     def text_(self, depth: int) -> str:
@@ -263,7 +315,7 @@ class SelectorMaker:
     def quantity_(self, depth: int) -> str:
         if depth <= 0:
             fact = self.fact(self.rng.choice(["memory", "share", "lanes"]), "capacity")
-            return self.rng.choice([fact, fact, f"quantity({self.rng.choice(AMOUNTS)})"])
+            return self.rng.choice([fact, fact, f"quantity({self.amount()})"])
         d = depth - 1
         return self.any_of(
             lambda: self.quantity_(0),
@@ -278,12 +330,12 @@ class SelectorMaker:
     def version_(self, depth: int) -> str:
         if depth <= 0:
             fact = self.fact("firmware")
-            return self.rng.choice([fact, fact, f"semver({self.rng.choice(VERSIONS)})"])
+            return self.rng.choice([fact, fact, f"semver({self.version()})"])
         return self.any_of(
             lambda: self.version_(0),
             lambda: self.version_(0),
             lambda: f"semver({self.of('text', depth - 1)})",
-            lambda: f"semver({self.rng.choice(VERSIONS)}, {self.rng.choice(['true', 'false'])})",
+            lambda: f"semver({self.version()}, {self.rng.choice(['true', 'false'])})",
         )
 
     def optional_(self, inner: str, depth: int) -> str:
@@ -295,6 +347,8 @@ class SelectorMaker:
             lambda: f"optional.of({of(inner, d)})",
             lambda: "optional.none()",
         ]
+        if inner == "int":
+            choices.append(lambda: self.literal(0) + rng.choice([".?a", '[?"b"]']))
         if inner in ("int", "text", "bool"):
             choices.append(lambda: f"optional.ofNonZeroValue({of(inner, d)})")
         if inner in names:
@@ -328,7 +382,9 @@ class SelectorMaker:
             lambda: f"{of(f'list({inner})', d)}.sort()",
             lambda: f"{of(f'list({inner})', d)}.slice({rng.choice('012')}, {rng.choice('0123')})",
             lambda: f"[{of(f'list({inner})', d)}, {of(f'list({inner})', d)}].flatten()",
+            lambda: f"[[{of(f'list({inner})', d)}], []].flatten({rng.choice('23')})",
             lambda: self.loop(inner, d) if inner in ("int", "text", "double") else "[]",
+            lambda: self.filtered(inner, d) if inner in ("int", "text") else "[]",
         ]
         if inner == "text":
             choices.append(lambda: f"{of('text', d)}.split({of('text', 0)})")
@@ -340,6 +396,7 @@ class SelectorMaker:
         return self.any_of(
             lambda: self.fact(self.rng.choice(["model", "index", "healthy", "firmware", "rail"])),
             lambda: f"dyn({self.of(self.rng.choice(['int', 'text', 'double', 'bool']), depth - 1)})",
+            lambda: "dyn(null)",
         )
 
     def map_(self, depth: int) -> str:
