@@ -347,9 +347,9 @@ class Family(ABC):
 
     def missing_amounts(
         self, pod: PodInfo, inputs: FilterInputs
-    ) -> Iterable[tuple[str, Callable[[Snapshot], Snapshot]]]:
-        """Yields (text, change of a snapshot) for amounts that single nodes lack for a pending pod; form as in
-        `remedies`."""
+    ) -> Iterable[tuple[int, str, Callable[[Snapshot], Snapshot]]]:
+        """Yields (position, text, change of a snapshot) for amounts that single nodes lack for a pending pod; text
+        as in `remedies`."""
         return ()
 
     def obstruction(self, pod: PodInfo, now: FamilyRound) -> "Obstruction | None":

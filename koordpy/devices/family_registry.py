@@ -384,9 +384,9 @@ def node_facts(pod: PodInfo, inputs: FilterInputs) -> dict[str, NodeFacts]:
     return {name: facts for name, facts in found if facts is not None}
 
 
-def missing_amounts(pod: PodInfo, inputs: FilterInputs) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
-    """Yields (text, change of a snapshot) for amounts that single nodes lack for a pending pod, of all families of the
-    pod."""
+def missing_amounts(pod: PodInfo, inputs: FilterInputs) -> Iterator[tuple[int, str, Callable[[Snapshot], Snapshot]]]:
+    """Yields (position, text, change of a snapshot) for amounts that single nodes lack for a pending pod, of all
+    its families."""
     for family in families_of(pod, inputs.snapshot):
         yield from family.missing_amounts(pod, inputs)
 

@@ -4,6 +4,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from koordpy.api.claim_objects import ClaimConsumer, DeviceRequest, SubRequest
 from koordpy.planner.planning_round import plan_round
@@ -127,6 +128,42 @@ def test_devices_to_free_are_suggested_with_the_least_number() -> None:
     assert "free 1 devices of class gpu on n1" in found.would_fit_if
     assert not any("on n2" in text and text.startswith("free") for text in found.would_fit_if)
     assert [one.reasons[0][2] for one in found.nodes] == [CANNOT.partition(": ")[2]] * 2
+
+
+def full(*names: str) -> list[Any]:
+    """Nodes without free CPUs, each with one device of two in use."""
+    nodes = [node(f"{name}:8") for name in names]
+    pods = [user(f"r-{name}", f"c-{name}", at=name, cpu="8") for name in names]
+    claims = [held_by(f"c-{name}", "g0", at=name, by=f"r-{name}") for name in names]
+    return [*nodes, *pods, *claims, *(offers(name, "g0", "g1") for name in names)]
+
+
+NETWORK = offers("net", "g0", "g1")
+NETWORK = replace(NETWORK, spec=replace(NETWORK.spec, node_name="", all_nodes=True))
+INVALID = offers("n1", "d", "d", number=1)
+INVALID = replace(INVALID, spec=replace(INVALID.spec, pool=replace(INVALID.spec.pool, name="twice")))
+FREED_ON: dict[str, tuple[list[Any], str]] = {
+    "other nodes lack CPUs, too": (
+        [*full("n1", "n2", "n3"), node("n4:8"), offers("n4", "g0", "g1"), held_by("a", "g0", at="n4")],
+        "n4",
+    ),
+    "a device for all nodes": (
+        [node("n1:8"), node("n2:8"), user("r", at="n1", cpu="8"), NETWORK, held_by("a", "g0", at="net")],
+        "n2",
+    ),
+    "another pool is invalid": (
+        [node("n1:8"), offers("n1", "g0", "g1"), INVALID, held_by("a", "g0", at="n1")],
+        "n1",
+    ),
+}
+"""Objects; the node on which freed devices are suggested."""
+
+
+@pytest.mark.parametrize(("objects", "name"), FREED_ON.values(), ids=FREED_ON)
+def test_devices_are_freed_on_a_node_that_lacks_nothing_else(objects: list[Any], name: str) -> None:
+    found = asked([CLASS, *objects, resource_claim("c", asks(2)), user("p", "c", cpu="1")])
+    freed = [text for text in found.would_fit_if if text.startswith("free")]
+    assert freed == [f"free 1 devices of class gpu on {name}"]
 
 
 OWN_CLAIM: dict[str, tuple[list[Any], bool, bool]] = {

@@ -134,7 +134,7 @@ class NumaZones(Family):
 
     def missing_amounts(
         self, pod: PodInfo, inputs: FilterInputs
-    ) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
+    ) -> Iterator[tuple[int, str, Callable[[Snapshot], Snapshot]]]:
         """Implements `Family.missing_amounts`."""
         return missing_in_zones(pod, numa_nodes(inputs))
 

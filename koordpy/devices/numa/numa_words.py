@@ -53,8 +53,8 @@ def _facts_of(pod: PodInfo, numa: NumaNodes, node: int) -> Mapping[str, Any] | N
     }
 
 
-def missing_in_zones(pod: PodInfo, numa: NumaNodes) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
-    """Yields (end of a line `Would fit if ...`, change of a snapshot) for each node with a zone that lacks little.
+def missing_in_zones(pod: PodInfo, numa: NumaNodes) -> Iterator[tuple[int, str, Callable[[Snapshot], Snapshot]]]:
+    """Yields (position, end of a line `Would fit if ...`, change of a snapshot) for nodes that lack little in a zone.
 
     Only for requests that need one zone, and for nodes that would admit the pod if they were empty. The text names the
     zone that lacks the fewest resources.
@@ -71,7 +71,7 @@ def missing_in_zones(pod: PodInfo, numa: NumaNodes) -> Iterator[tuple[str, Calla
             zone, lacks = found
             parts = [f"{canonical_text(name, amount)} more {name}" for name, amount in lacks.items()]
             text = f"node {info.name} had {' and '.join(parts)} free in NUMA zone {zone}"
-            yield text, partial(_with_extra_free, info.name, numa.aligned(node), zone, lacks)
+            yield node, text, partial(_with_extra_free, info.name, numa.aligned(node), zone, lacks)
 
 
 def _fewest_missing(ask: NumaAsk, state: ZoneState) -> tuple[int, dict[str, int]] | None:

@@ -13,13 +13,15 @@ from msgspec import structs
 from koordpy.api.natural_order import natural_key
 from koordpy.api.times import rfc3339
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo, Snapshot
-from koordpy.cache.snapshot_variants import with_nodes
+from koordpy.cache.snapshot_variants import Edit, with_nodes
 from koordpy.devices.family_registry import missing_amounts, remedies
 from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snapshot
 from koordpy.explain.advice.new_nodes import AFFINITY, CORDONED, in_order, listed, more_nodes
 from koordpy.explain.advice.part_needs import PartNeeds, part_needs
+from koordpy.framework.filter_protocol import Refusal
 from koordpy.plan.limits import ADVICE_NAMED
+from koordpy.pods.pod_info import PodInfo
 from koordpy.rejections.closed_nodes import NOTHING_CLOSED
 from koordpy.rejections.request_shapes import request_shape
 
@@ -195,10 +197,22 @@ def _with_labels(node: NodeInfo, more: dict[str, str]) -> NodeInfo:
 
 
 def _missing(case: Case) -> Iterator[ClusterChange]:
-    """Yields additional amounts for single nodes that lack them for a pod, such as GPUs in one NUMA zone."""
-    found = missing_amounts(case.kinds[0], case.round_state.inputs)
-    for i, (text, edit) in enumerate(islice(found, ADVICE_NAMED)):
+    """Yields additional amounts for single nodes that lack them for a pod, such as GPUs in one NUMA zone.
+
+    Left out are nodes that also another filter refuses.
+    """
+    found = islice(_missing_alone(case, case.kinds[0]), ADVICE_NAMED)
+    for i, (text, edit) in enumerate(found):
         yield ClusterChange(text, Effort.OTHERS_END, of_snapshot(edit), i, "zone")
+
+
+def _missing_alone(case: Case, pod: PodInfo) -> Iterator[tuple[str, Edit]]:
+    """Yields (text, change of a snapshot) for the amounts that a node lacks which no second filter refuses."""
+    grounds: list[tuple[Refusal, ...]] = []
+    for node, text, edit in missing_amounts(pod, case.round_state.inputs):
+        grounds = grounds or case.grounds(pod)
+        if len(grounds[node]) <= 1:
+            yield text, edit
 
 
 def _delivering(case: Case) -> Iterator[ClusterChange]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace as changed
 from koordpy.api.natural_order import natural_key
 from koordpy.cache.snapshot import Snapshot
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
-from koordpy.devices.dra.filters.claim_refusal import CANNOT_TEXT
+from koordpy.devices.dra.filters.claim_refusal import CANNOT_TEXT, INVALID_TEXT
 from koordpy.devices.dra.filters.claim_requests import AttemptFault, UndecidedNode, alternatives_of
 from koordpy.devices.dra.filters.device_choice import alternatives_score
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
@@ -92,15 +92,15 @@ def unmatched_selectors(rule: DynamicResources) -> Iterator[str]:
                     break
 
 
-def missing_devices(rule: DynamicResources) -> Iterator[tuple[str, Edit]]:
-    """Yields (text, change of a snapshot) for nodes on which a pod lacks only devices that are in use; fewest devices
-    first.
+def missing_devices(rule: DynamicResources) -> Iterator[tuple[int, str, Edit]]:
+    """Yields (position, text, change of a snapshot) for nodes on which a pod lacks devices that are in use; fewest
+    devices first.
 
     Left out are nodes on which the missing devices belong to several device classes.
     """
-    verdict, found = rule.verdict(), list[tuple[int, object, str, frozenset[DeviceId]]]()
+    verdict, found = rule.verdict(), list[tuple[int, object, int, str, frozenset[DeviceId]]]()
     for node, which in enumerate(verdict.which.tolist()):
-        if which and CANNOT_TEXT in verdict.refusals[which - 1].reasons:
+        if which and verdict.refusals[which - 1].reasons[0] in (CANNOT_TEXT, INVALID_TEXT):
             name = rule.node(node).name
             needed = _least_taken(rule, node)
             if needed is not None:
@@ -108,9 +108,9 @@ def missing_devices(rule: DynamicResources) -> Iterator[tuple[str, Edit]]:
                 if len(classes) == 1:
                     [class_name] = classes
                     text = f"free {len(devices)} devices of class {class_name} on {name}"
-                    found.append((len(devices), natural_key(name), text, devices))
-    for _, _, text, devices in sorted(found, key=lambda one: one[:2]):
-        yield text, _freeing(devices, rule.keys)
+                    found.append((len(devices), natural_key(name), node, text, devices))
+    for _, _, node, text, devices in sorted(found, key=lambda one: one[:2]):
+        yield node, text, _freeing(devices, rule.keys)
 
 
 def _least_taken(rule: DynamicResources, node: int) -> tuple[frozenset[DeviceId], frozenset[str]] | None:

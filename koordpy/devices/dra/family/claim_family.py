@@ -195,7 +195,7 @@ class ClaimedDevices(Family):
 
     def missing_amounts(
         self, pod: PodInfo, inputs: FilterInputs
-    ) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
+    ) -> Iterator[tuple[int, str, Callable[[Snapshot], Snapshot]]]:
         """Implements `Family.missing_amounts`: devices in use that the pod lacks on single nodes."""
         rule = self._rule_of(pod, inputs)
         yield from missing_devices(rule) if rule is not None else ()
