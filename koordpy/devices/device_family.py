@@ -41,7 +41,8 @@ from koordpy.api.objects import ConfigMap, Node, Pod, Wire
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.devices.family_round import FamilyRound, NodeFacts, Obstruction, Placed, UnitCosts
+from koordpy.devices.family_costs import FamilyCosts
+from koordpy.devices.family_round import FamilyRound, NodeFacts, Obstruction, Placed
 from koordpy.framework.device_limits import MemberLimits
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
@@ -53,7 +54,7 @@ from koordpy.pods.family_books import FamilyBook
 from koordpy.pods.pod_info import PodInfo
 
 
-class Family(ABC):
+class Family(FamilyCosts, ABC):
     """One device family: answers all questions of the planner, the checks and the messages about its devices."""
 
     name: str = ""
@@ -178,17 +179,6 @@ class Family(ABC):
         """
         return 0
 
-    def unit_costs(
-        self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
-    ) -> UnitCosts | None:
-        """Returns the costs of nodes for a unit; None if all nodes cost the same.
-
-        Also called for units without a request to the family. kinds: one pod of each shape of the unit's problem, in
-        the order of the shapes. members: all pods of the unit, bound and pending. gather: True if the unit has a gather
-        goal.
-        """
-        return None
-
     def limits_members(self, pod: PodInfo, inputs: FilterInputs) -> bool:
         """Returns whether `member_limits` may limit pods like this one."""
         return False
@@ -226,16 +216,6 @@ class Family(ABC):
         The caller has checked that they are enough for each pod alone. node: position.
         """
         return True
-
-    # -- a plain pod -------------------------------------------------------------------------------------------------
-
-    def pod_costs(self, pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> Sequence[Ints]:
-        """Returns costs of nodes for a plain pod, which the planner compares before scores. Empty for no costs.
-
-        nodes: positions of the nodes that accept the pod. Each array of the result is like `nodes`; lower is better,
-        and the first array is the most important. Called only if several nodes accept the pod.
-        """
-        return ()
 
     # -- the plan ----------------------------------------------------------------------------------------------------
 

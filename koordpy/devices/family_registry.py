@@ -21,7 +21,7 @@ from koordpy.config.dra_settings import Dra
 from koordpy.devices.ascend.family.npu_family import NpuFamily
 from koordpy.devices.device_family import Family
 from koordpy.devices.dra.family.claim_family import ClaimedDevices
-from koordpy.devices.family_round import FamilyRound, NodeFacts, Obstruction, UnitCosts
+from koordpy.devices.family_round import FamilyRound, NodeFacts, Obstruction
 from koordpy.devices.gpu.gpu_family import Gpus
 from koordpy.devices.gpu.part_family import PartAsks
 from koordpy.devices.numa.numa_family import NumaZones
@@ -172,27 +172,9 @@ def uses_shared_devices(pod: PodInfo) -> bool:
     return any(family.requested_devices(pod) for family in families_of(pod))
 
 
-def unit_costs(
-    kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
-) -> UnitCosts | None:
-    """Returns the costs of nodes for a unit by the first family that has costs; None if all nodes cost the same."""
-    latent = {name for pod in kinds for name, ask in pod.asks.items() if isinstance(ask, LatentAsk)}
-    idle = latent - now.inputs.snapshot.families.keys()  # families without objects
-    found = (one.unit_costs(kinds, members, now, gather=gather) for one in FAMILIES if one.name not in idle)
-    return next((costs for costs in found if costs is not None), None)
-
-
 def fit_together(node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
     """Returns whether a node's devices are enough for pods of different shapes together, in every family."""
     return all(family.fit_together(node, pods, now) for family in _requested_families(pods, now.inputs.snapshot))
-
-
-def devices_costs(pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> list[Ints]:
-    """Returns the costs of nodes (positions) for a plain pod, of all families of the pod; the most important first.
-
-    The planner compares them before scores.
-    """
-    return [cost for family in families_of(pod, inputs.snapshot) for cost in family.pod_costs(pod, nodes, inputs)]
 
 
 def limits_members(pod: PodInfo, inputs: FilterInputs) -> bool:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.devices.family_registry import devices_costs, left_out_of_fit
+from koordpy.devices.cost_registry import devices_costs
+from koordpy.devices.family_registry import left_out_of_fit
 from koordpy.feasibility.filtering import rules_of
 from koordpy.feasibility.score_registry import SCORES, SHOWN_IF_GIVEN, SoftTotal, scores_of
 from koordpy.framework.filter_protocol import Refusal, Verdict, chain

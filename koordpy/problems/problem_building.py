@@ -16,7 +16,8 @@ import numpy as np
 
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
-from koordpy.devices.family_registry import PLUGINS, equivalence_key, shared_free_devices, unit_costs
+from koordpy.devices.cost_registry import unit_costs
+from koordpy.devices.family_registry import PLUGINS, equivalence_key, shared_free_devices
 from koordpy.feasibility.pod_equivalence import alike
 from koordpy.feasibility.round_state import RoundState
 from koordpy.feasibility.scarce_resources import avoided_nodes

@@ -20,6 +20,7 @@ from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import Gpu, KoordpyConfiguration
 from koordpy.devices.device_family import Family
 from koordpy.devices.family_round import FamilyRound, Obstruction, Placed, UnitCosts
+from koordpy.devices.gpu.allocatable_gpus import allocatable_gpus
 from koordpy.devices.gpu.freed_gpus import freeable_gpus, held_gpus
 from koordpy.devices.gpu.gpu_allocation import allocate
 from koordpy.devices.gpu.gpu_book import GpuBook
@@ -33,6 +34,7 @@ from koordpy.devices.gpu.gpu_view import GpuView, gpu_view
 from koordpy.devices.gpu.part_asks import PARTS
 from koordpy.devices.gpu.plain_gpus import plain_gpus
 from koordpy.devices.gpu.sick_holder import sick_holder
+from koordpy.devices.links.allocatable_devices import AllocatableDevices
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import ANY_NUMBER, Rule
 from koordpy.plan.round_plan import FamilyAllocation
@@ -124,7 +126,13 @@ class Gpus(Family):
         return gpu_nodes(inputs).cards(held)
 
     def unit_costs(
-        self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
+        self,
+        kinds: Sequence[PodInfo],
+        members: Sequence[PodInfo],
+        now: FamilyRound,
+        *,
+        gather: bool,
+        beside: Sequence[AllocatableDevices],
     ) -> UnitCosts | None:
         """Implements `Family.unit_costs`: returns costs of the links between the GPUs that the pods of each node get.
 
@@ -160,7 +168,13 @@ class Gpus(Family):
         """Implements `Family.uses_reserved_devices`."""
         return takes_promised(placed, reserved, inputs.draft, inputs.config.gpu.resources)
 
-    def pod_costs(self, pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> Sequence[Ints]:
+    def allocatable_devices(self, kinds: Sequence[PodInfo], inputs: FilterInputs) -> AllocatableDevices | None:
+        """Implements `Family.allocatable_devices`."""
+        return allocatable_gpus(kinds, inputs)
+
+    def pod_costs(
+        self, pod: PodInfo, nodes: Ints, inputs: FilterInputs, *, beside: Sequence[AllocatableDevices]
+    ) -> Sequence[Ints]:
         """Implements `Family.pod_costs`: prefers fast links between the pod's GPUs, then few NUMA zones, then few
         GPUs left on the node."""
         return plain_gpus(pod, inputs).at(nodes)

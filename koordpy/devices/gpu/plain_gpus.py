@@ -54,16 +54,22 @@ class PlainGpus:
     def at(self, nodes: Ints) -> Sequence[Ints]:
         """Returns the costs of the given nodes (positions), the most important first: the slowest pair, the cost of
         zones, the GPUs left. A cost that is equal on all nodes may be left out."""
-        gpus, want = self._gpus, self._want
+        gpus = self._gpus
         zones = [gpus.zones.pod_costs(self._pod)[nodes]] if gpus.zones is not None else []
+        *slow, left = self.without_zones(nodes)
+        return *slow, *zones, left
+
+    def without_zones(self, nodes: Ints) -> Sequence[Ints]:
+        """Returns the same as `at` without the cost of zones."""
+        gpus, want = self._gpus, self._want
         if not gpus.view.nodes and want is not None and not want.least_kbs:
-            return *zones, gpus.counted(nodes, self._pod) - want.count
+            return (gpus.counted(nodes, self._pod) - want.count,)
         draft = self._gpus.draft
         self._known[draft.touched_since(self._seen)] = False
         self._seen = draft.version
         for node in nodes[~self._known[nodes]].tolist():
             self._compute(node)
-        return -self.slow[nodes], *zones, self.left[nodes]
+        return -self.slow[nodes], self.left[nodes]
 
     def _compute(self, node: int) -> None:
         self._known[node] = True

@@ -37,6 +37,7 @@ from koordpy.devices.ascend.tables.npu_book import (
 )
 from koordpy.devices.device_family import Family
 from koordpy.devices.family_round import FamilyRound, Placed, UnitCosts
+from koordpy.devices.links.allocatable_devices import AllocatableDevices
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plan.round_plan import FamilyAllocation
@@ -130,7 +131,13 @@ class NpuFamily(Family):
         return job.signature(pod) if isinstance(job, AscendJob) else job or ""
 
     def unit_costs(
-        self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
+        self,
+        kinds: Sequence[PodInfo],
+        members: Sequence[PodInfo],
+        now: FamilyRound,
+        *,
+        gather: bool,
+        beside: Sequence[AllocatableDevices],
     ) -> UnitCosts | None:
         """Implements `Family.unit_costs`: returns costs by AscendAffinity for a gang with a gather goal.
 

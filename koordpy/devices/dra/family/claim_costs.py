@@ -2,33 +2,36 @@
 """Costs of nodes for the members of a gang with claims to allocate, by the devices that each node would give.
 
 The vector of a node has, in this order: the indexes of the chosen alternatives, numbers of pods by the link class of
-their slowest pair of one driver (slowest class first), the same for pairs of different drivers, and the free suitable
-devices that are left. The devices of all pods of a node are chosen together (`joint_choice.py`), once for all nodes
-with equal devices. If all pairs of the cluster have one link class, the vector depends on numbers of devices alone.
-Source: docs/rules/dra.md 6.
+their slowest pair of one driver (slowest class first), the same for pairs of different drivers, the cost of NUMA zones,
+and the free suitable devices that are left. Allocatable devices that the pods also get count like those of a driver.
+The devices of all pods of a node are chosen together (`joint_choice.py`), once for all nodes with equal devices. If all
+pairs of the cluster have one link class, the vector depends on numbers of devices alone. Source: docs/rules/dra.md 6.
 """
 
 from collections.abc import Collection, Hashable, Sequence
 from functools import cached_property
 from itertools import combinations
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
+from koordpy.devices.dra.family.plain_costs import slowest_beside
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_requests import Alternative, alternatives_of
-from koordpy.devices.dra.filters.claim_zones import zones_of
+from koordpy.devices.dra.filters.claim_zones import zone_costs_of, zones_of
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_shares import can_hold, provided
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.ledger.claim_book import claim_ledger
 from koordpy.devices.dra.ledger.offered_devices import NodeDevices, OfferedDevice
 from koordpy.devices.family_round import UnitCosts
+from koordpy.devices.links.allocatable_devices import AllocatableDevices
 from koordpy.devices.links.link_board import NO_LIMIT
 from koordpy.placement.problem import DeviceCosts, Devices, Vector
 from koordpy.plan.limits import EXACT_GPUS
+from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.pod_info import PodInfo
 
 
@@ -40,11 +43,14 @@ class ClaimCosts:
         rules: Sequence[DynamicResources | None],
         members: Sequence[PodInfo],
         shared: Collection[str],
-        draft: Draft,
+        inputs: FilterInputs,
+        beside: Sequence[AllocatableDevices],
     ) -> None:
         """rules: the claims of one pod of each shape; None for a shape without. members: all pods of the unit. shared:
-        claims that several members name."""
-        self._rules, self._shared, self._draft = rules, shared, draft
+        claims that several members name. beside: allocatable devices that the pods may get."""
+        self._rules, self._shared, self._draft, self._beside = rules, shared, inputs.draft, beside
+        self._zones = zone_costs_of(inputs)
+        draft = inputs.draft
         self._active = tuple(i for i, rule in enumerate(rules) if rule is not None)
         self._nodes = draft.snapshot.nodes
         bound = {pod.node for pod in members if pod.bound}
@@ -60,7 +66,7 @@ class ClaimCosts:
         if flat is not None:
             table = DeviceCosts(kinds, self._flat_cost(flat), 3, self._active, always=True, devices=flat)
         else:
-            width = 2 + len(self._near) + len(self._far)
+            width = 2 + len(self._near) + len(self._far) + self._zone_width
             table = DeviceCosts(kinds, self.cost, width, self._active, exact=lambda: self._is_exact)
         return UnitCosts(table, None if gather else self._with_members)
 
@@ -117,6 +123,8 @@ class ClaimCosts:
         served = tuple(bool(self._rule(i).wants_at(node).claims) for i in self._active)
         if self._with_members[node] or any(one.multi or one.consumes or not one.node for one in devices):
             return node
+        zone = int(self._zones.keys()[node]) if self._zones is not None else 0
+        others = tuple(one.key(node) for one in self._beside)
         links, usage = self._rule(self._active[0]).links(node), claim_ledger(self._draft.ledgers).usage
         closed, matching = self._rule(self._active[0]).closed(), DeviceMatching(self._rule(self._active[0]).offers)
         roots: dict[object, int] = {}
@@ -133,7 +141,7 @@ class ClaimCosts:
         demands = [rule for i in self._active if (rule := self._rule(i)).demands_zones]
         if demands:
             rows += [demands[0].zone_state(node), *map(zones_of, devices)]
-        return served, tuple(rows), tuple(links.compared(i, j) for i, j in pairs)
+        return served, zone, others, tuple(rows), tuple(links.compared(i, j) for i, j in pairs)
 
     def _capacity(self, device: OfferedDevice) -> Hashable:
         """Returns the capacities of a device if a request names some."""
@@ -149,12 +157,16 @@ class ClaimCosts:
         done: set[Hashable] = set()
         for node, suitable in enumerate(self._suitable):
             links = self._rule(self._active[0]).links(node)
-            key = None if links.has_matrix else tuple((links.drivers[i], links.places[i]) for i in suitable)
+            known = links.has_matrix or (links.size and self._beside)
+            key = None if known else tuple((links.drivers[i], links.places[i]) for i in suitable)
             if key is not None and key in done:
                 continue
             done.add(key)
             for i, j in combinations(suitable, 2):
                 (near if links.drivers[i] == links.drivers[j] else far).add(links.compared(i, j))
+            if self._beside:
+                far.update(links.compared_to(i, at) for i in suitable for at in (None, *range(links.size)))
+        near.update(value for one in self._beside for value in one.bandwidths)
         return sorted(near), sorted(far)
 
     @property
@@ -168,10 +180,14 @@ class ClaimCosts:
     @property
     def _is_exact(self) -> bool:
         """True if on every node all solutions are compared, so that the best one is proven."""
+        if not all(one.is_exact(node) for one in self._beside for node in range(len(self._nodes))):
+            return False
         return all(len(one) <= EXACT_GPUS for one in self._suitable)
 
     def _flat(self) -> Devices | None:
         """Returns the costs by numbers of devices, if nothing else matters; else None."""
+        if self._beside or self._zones is not None:
+            return None
         asks = [0] * len(self._rules)
         matching = DeviceMatching(self._rule(self._active[0]).offers)
         for i in self._active:
@@ -224,13 +240,31 @@ class ClaimCosts:
         pods = [
             rule for rule, number in zip(self._rules, counts, strict=True) if rule is not None for _ in range(number)
         ]
-        choice = JointChoice(pods, node, self._draft, shared=self._shared) if pods else None
-        if choice is None or not choice.claims:
-            return (0, *near, *far, 0)
-        found = choice.choose(every=True)
-        if found is None:
-            return None
-        for numbers, classes, slow in zip((near, far), self._classes, found.slowest, strict=True):
+        if not pods:
+            return (0, *near, *far, *(0,) * self._zone_width, 0)
+        alternatives, devices, left, slowest = 0, 0, 0, [NO_LIMIT, NO_LIMIT]
+        choice = JointChoice(pods, node, self._draft, shared=self._shared)
+        if choice.claims:
+            found = choice.choose(every=True)
+            if found is None:
+                return None
+            alternatives, devices, left = sum(found.alternatives), found.devices, found.left
+            slowest = list(found.slowest)
+        members = [rule.pod for rule in pods]
+        for beside in self._beside:
+            given = beside.on_node(node, members)
+            if given is None:
+                return None
+            left += given.left
+            slowest = [min(slowest[0], given.slowest), min(slowest[1], slowest_beside(pods[0], node, devices, given))]
+        for numbers, classes, slow in zip((near, far), self._classes, slowest, strict=True):
             if slow != NO_LIMIT and slow in classes:
                 numbers[classes.index(slow)] += 1
-        return (sum(found.alternatives), *near, *far, found.left)
+        members.sort(key=attrgetter("order"))
+        zones = self._zones.cost(node, members) if self._zones is not None else ()
+        return (alternatives, *near, *far, *zones, left)
+
+    @property
+    def _zone_width(self) -> int:
+        """Length of the cost of zones in a vector."""
+        return self._zones.width if self._zones is not None else 0

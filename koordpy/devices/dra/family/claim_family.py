@@ -22,6 +22,7 @@ from koordpy.devices.dra.family.claim_costs import ClaimCosts
 from koordpy.devices.dra.family.claim_explanation import claim_facts, missing_devices, shown_scores
 from koordpy.devices.dra.family.claim_notes import claim_notes
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
+from koordpy.devices.dra.family.plain_costs import plain_costs
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import PLUGIN, claims_refusal
 from koordpy.devices.dra.filters.claim_zones import demands_zones, planned_zones
@@ -33,6 +34,7 @@ from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import Mask
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_ledger, claim_view
 from koordpy.devices.family_round import FamilyRound, NodeFacts, UnitCosts
+from koordpy.devices.links.allocatable_devices import AllocatableDevices
 from koordpy.framework.device_limits import MemberLimits
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
@@ -102,6 +104,7 @@ class ClaimedDevices(Family):
 
     name, title = CLAIMS, "devices of resource claims"
     counts_decide = False
+    costs_are_complete = True
 
     def reader(self, config: KoordpyConfiguration) -> AskReader:
         """Implements `Family.reader`."""
@@ -152,15 +155,23 @@ class ClaimedDevices(Family):
         """Implements `Family.member_limits`."""
         return MemberLimitReader(kinds, numbers, draft, config).read(spare)
 
-    def pod_costs(self, pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> Sequence[Ints]:
+    def pod_costs(
+        self, pod: PodInfo, nodes: Ints, inputs: FilterInputs, *, beside: Sequence[AllocatableDevices]
+    ) -> Sequence[Ints]:
         """Implements `Family.pod_costs`: alternatives, slowest links, then free suitable devices that are left."""
         rule = DynamicResources(pod, inputs.draft, inputs.config)
         if inputs.config.dra.choice != "topology" or not any(wants.claims for wants in rule.wants()):
             return ()
-        return tuple(rule.costs(nodes).T)
+        return plain_costs(rule, nodes, inputs, beside)
 
     def unit_costs(
-        self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
+        self,
+        kinds: Sequence[PodInfo],
+        members: Sequence[PodInfo],
+        now: FamilyRound,
+        *,
+        gather: bool,
+        beside: Sequence[AllocatableDevices],
     ) -> UnitCosts | None:
         """Implements `Family.unit_costs`: returns costs of the devices of each node; None if no claim is to be
         allocated, and for dra.choice firstFit."""
@@ -181,7 +192,7 @@ class ClaimedDevices(Family):
             key for pod in members for key in resource_claims(pod, claim_group(pod.pod, view.objects.groups))
         )
         shared = {key for key, number in names.items() if number > 1}
-        return ClaimCosts(rules, members, shared, draft).table(gather=gather)
+        return ClaimCosts(rules, members, shared, now.inputs, beside).table(gather=gather)
 
     def shown_value(self, pod: PodInfo, inputs: FilterInputs) -> tuple[str, Callable[[int], float | None]] | None:
         """Implements `Family.shown_value`: the score of chosen alternatives, normalised to 100."""

@@ -12,7 +12,7 @@ nodes of a domain reach different devices, such as devices of nodes and of the n
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -130,7 +130,7 @@ class MemberLimitReader:
         """Adds the limits of claims that only one member names. zoned: shapes with devices in certain NUMA zones, also
         of claims that are allocated already."""
         simple = not zoned and all(claim.spec.is_simple for claims in own.values() for claim in claims)
-        simple = simple and not any(self._rules[shape].has_pair_rule for shape in own)
+        simple = simple and not any(self._rules[shape].has_pair_rule for shape in own) and self._is_uniform(own)
         for shape, claims in own.items() if simple else ():
             for claim in claims:
                 for request in claim.spec.requests:
@@ -149,6 +149,18 @@ class MemberLimitReader:
             self._ledger.apart[shape] = equal[key]
         if any(self._is_wide(claim) for shape in together for claim in self._open_claims(shape)):
             self._limit_across(sets if simple and not shared else ())
+
+    def _is_uniform(self, own: Iterable[bytes]) -> bool:
+        """Returns whether the device plugin of a node serves all extended resources of all shapes, and then the pods
+        need no claims there, or none of them."""
+        served = set[bytes]()
+        for shape in own:
+            wants = self._rules[shape].wants()
+            free = [one.at for one in wants if not one.claims and one.at is not None]
+            if len(wants) - len(free) > 1:
+                return False
+            served.add(free[0].tobytes() if free else b"")
+        return len(served) < 2
 
     def _open_claims(self, shape: bytes) -> Iterator[UnallocatedClaim]:
         return (one for wants in self._rules[shape].wants() for one in wants.claims)

@@ -22,7 +22,7 @@ from koordpy.devices.dra.filters.all_devices import fails_beyond
 from koordpy.devices.dra.filters.claim_refusal import ELSEWHERE, PLUGIN, LastingRefusal, refuse
 from koordpy.devices.dra.filters.claim_requests import AttemptFault, UndecidedNode, alternatives_of
 from koordpy.devices.dra.filters.claim_zones import NUMA, demands_zones
-from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_score
+from koordpy.devices.dra.filters.device_choice import BestChoice
 from koordpy.devices.dra.filters.evictable_devices import usage_with
 from koordpy.devices.dra.filters.gate_limits import allocated_limit, extended_limit, find_gate_limit
 from koordpy.devices.dra.filters.joint_choice import JointChoice
@@ -217,7 +217,7 @@ class DynamicResources(DraftClaims, Rule):
             ledger.memo[key] = found
             rows: Collection[int] = range(len(self._nodes))
         else:
-            rows = self._changed_nodes(ledger.changed[found.seen :])
+            rows = self.changed_nodes(ledger.changed[found.seen :])
             found.seen = len(ledger.changed)
         for row in rows:
             if wants.at is not None and not wants.at[row]:
@@ -238,7 +238,7 @@ class DynamicResources(DraftClaims, Rule):
             return ()
         return tuple(one.key for one in wants.claims)
 
-    def _changed_nodes(self, pools: Sequence[tuple[str, str]]) -> Collection[int]:
+    def changed_nodes(self, pools: Sequence[tuple[str, str]]) -> Collection[int]:
         """Returns the positions of nodes that reach a changed pool."""
         rows: dict[int, None] = {}
         index = self._draft.snapshot.index
@@ -375,24 +375,3 @@ class DynamicResources(DraftClaims, Rule):
     def choose(self, node: int) -> BestChoice | None:
         """Returns the devices that the pod gets on a node, on the draft; None if the node lacks devices."""
         return JointChoice([self], node, self._draft).choose(every=self._dra.choice == "topology")
-
-    def costs(self, nodes: Ints) -> Ints:
-        """Returns [node, 4] costs of nodes (positions): alternatives, slowest links, suitable devices that are left.
-
-        Stored with the draft; only nodes that reach a changed pool are computed again.
-        """
-        ledger = self._ledger
-        key = "costs", tuple(wants.content for wants in self.wants()), self.closed(), self.pair_key()
-        rows, seen = ledger.memo.get(key, ({}, 0))
-        for node in self._changed_nodes(ledger.changed[seen:]):
-            rows.pop(node, None)
-        ledger.memo[key] = rows, len(ledger.changed)
-        for node in nodes.tolist():
-            if node not in rows:
-                found = self.choose(node) if self.wants_at(node).claims else None
-                if found is None:
-                    rows[node] = (0, 0, 0, 0)
-                else:
-                    slow = found.slowest
-                    rows[node] = (-alternatives_score(found.alternatives), -slow[0], -slow[1], found.left)
-        return np.array([rows[node] for node in nodes.tolist()], dtype=np.int64)

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any, NamedTuple, Protocol
 
 from koordpy.cache.plan_draft import Draft
-from koordpy.cache.snapshot import Snapshot
+from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.dra.filters.device_search import DeviceSearch
 from koordpy.devices.dra.filters.node_links import NUMA_NODE
@@ -44,8 +44,28 @@ class ZoneSets(Protocol):
         """Returns whether a pod may get other zones of a node after other pods have left it."""
 
 
+class ZoneCosts(Protocol):
+    """Costs of nodes by the zones that pods take there; lower is better. node: position."""
+
+    @property
+    def width(self) -> int:
+        """Length of the result of `cost`."""
+
+    def keys(self) -> Ints:
+        """Returns [nodes] a number that is equal for nodes with equal costs."""
+
+    def cost(self, node: int, pods: Sequence[PodInfo]) -> tuple[int, ...]:
+        """Returns the cost for pods in the order of admission. Sums over nodes are compared from left to right."""
+
+    def pod_costs(self, pod: PodInfo) -> Ints:
+        """Returns [nodes] the cost for one pod, in the order of `cost`."""
+
+
 class ZoneSetSource(Protocol):
     """A view of NUMA zones."""
+
+    def zone_limits(self, inputs: Any) -> ZoneCosts | None:
+        """Returns the costs of nodes on the draft of `inputs` (`FilterInputs`); None if zones limit nothing."""
 
     def zone_sets(self, draft: Draft, config: KoordpyConfiguration) -> ZoneSets:
         """Returns the zones of pods on a draft."""
@@ -65,6 +85,12 @@ def zone_sets_of(draft: Draft, config: KoordpyConfiguration) -> ZoneSets | None:
     """Returns the zones of pods on a draft; None in a cluster without NUMA data."""
     source: ZoneSetSource | None = draft.snapshot.families.get(NUMA)  # type: ignore[assignment]
     return source.zone_sets(draft, config) if source is not None else None
+
+
+def zone_costs_of(inputs: Any) -> ZoneCosts | None:
+    """Returns `ZoneSetSource.zone_limits`; None in a cluster without NUMA data."""
+    source: ZoneSetSource | None = inputs.snapshot.families.get(NUMA)
+    return source.zone_limits(inputs) if source is not None else None
 
 
 def planned_zones(snapshot: Snapshot, inputs: Any) -> Mapping[str, ZoneNumbers | None] | None:

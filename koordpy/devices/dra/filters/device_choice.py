@@ -48,6 +48,8 @@ class BestChoice:
         """kB/s of the slowest link between devices of one driver, and of different drivers, by classes of all nodes."""
         self.left = 0
         """Free suitable devices that the solution leaves."""
+        self.devices = 0
+        """Mask of the devices that the pods have whole, with those of bound members of their gang."""
         self.leaves: Callable[[], bool] | None = None
         """Returns whether a solution, which is in use during the call, may be chosen; None if every solution may."""
         self._suitable: list[int] | None = None
@@ -67,7 +69,7 @@ class BestChoice:
             every = self._held | chosen
             for pod in self._pods:
                 every |= pod.fixed
-            self.slowest = self._order.compared(every)
+            self.devices, self.slowest = every, self._order.compared(every)
         return True
 
     def _set_problem(self, search: DeviceSearch) -> SetProblem | None:
@@ -132,7 +134,7 @@ class BestChoice:
             every = self._held
             for one in linked:
                 every |= one
-            self.slowest = self._order.compared(every)
+            self.devices, self.slowest = every, self._order.compared(every)
         return is_better and not self._every
 
     def _apply(self, grants: Sequence[Grant], sign: int) -> None:

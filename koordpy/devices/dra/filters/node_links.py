@@ -92,6 +92,21 @@ class NodeLinks:
         """Returns kB/s of a pair, by its class over all nodes."""
         return self._value(i, j, self._known.compared if self._known is not None else None)
 
+    def compared_to(self, i: int, at: int | None) -> int:
+        """Returns kB/s of a device and a position in the node's Device, by its class over all nodes; `UNKNOWN` for no
+        known position."""
+        if self._known is None or at is None:
+            return UNKNOWN
+        own, matrix = self.at[i], self._known.compared
+        if matrix is not None and own is not None and own != at:
+            return matrix[own][at]
+        return assumed_link(self.places[i], (self._known.roots[at] or None, self._known.numa[at]), self._figures)
+
+    @property
+    def size(self) -> int:
+        """Number of devices in the node's Device; 0 without one."""
+        return len(self._known.numa) if self._known is not None else 0
+
     def _value(self, i: int, j: int, matrix: Sequence[Sequence[int]] | None) -> int:
         a, b = self.at[i], self.at[j]
         if matrix is not None and a is not None and b is not None:
