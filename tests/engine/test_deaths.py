@@ -14,7 +14,7 @@ NEVER_WAITED_AT = {
     "claim_calls.ClaimCalls.create: with self._places": "the same",
     "claim_calls.ClaimCalls.read: with self._places": "the same",
     "claim_calls.ClaimCalls.write_pod: with self._places": "the same",
-    "claim_writes.DeviceReserver._check_devices: self._list_claims()": "no watch is so late here",
+    "device_checks.DeviceChecks.check_written: self._list_claims()": "no watch is so late here",
     "claim_writes.DeviceReserver._list_claims: self._calls.list_claims()": "the same",
     "eviction_calls.EvictionCalls.each.one: with self._slots": "no plan here has so many victims",
     "evictor.Evictor._confirmed: asyncio.sleep(0.02)": "a plan is not made on victims whose Bindings are under way",

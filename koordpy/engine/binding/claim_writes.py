@@ -29,29 +29,26 @@ from koordpy.api.counted_nouns import name_first
 from koordpy.api.label_selectors import term_matches
 from koordpy.api.times import rfc3339
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_book
-from koordpy.devices.dra.ledger.device_objects import whole_devices
 from koordpy.engine.binding.claim_calls import ClaimCalls, NotLeading, NotServed, take_reply
 from koordpy.engine.binding.claim_needs import ClaimNeed, claim_needs
 from koordpy.engine.binding.claim_releases import DeviceReleaser
+from koordpy.engine.binding.device_checks import DeviceChecks
 from koordpy.engine.binding.device_conditions import DeviceConditions
 from koordpy.engine.binding.field_gates import FieldGates, dropped_fields
 from koordpy.engine.binding.volume_writes import ClaimsFailed, PodClaims, obstacle_text
 from koordpy.engine.client.api_client import Body
 from koordpy.engine.client.api_errors import ApiError, Unreachable
-from koordpy.engine.client.api_replies import is_older, reached
 from koordpy.engine.client.backoff import Backoff
 from koordpy.engine.client.complaints import AGAIN_SECONDS
 from koordpy.engine.engine_context import Context, begin
 from koordpy.engine.wakeups import Wake
-from koordpy.pods.claim_refs import MAX_CONSUMERS, DeviceId, Grant
+from koordpy.pods.claim_refs import MAX_CONSUMERS, DeviceId
 
 logger = logging.getLogger(__name__)
 
 MAX_RESERVE_TRIES = 5  # conflicts (409) of one claim before a plan is void
 POLL_SECONDS = 0.2
 """Interval at which a claim is checked that the pod of another unit is about to allocate."""
-SEEN_SECONDS = 5.0
-"""Time in which the watch is expected to deliver the written claims."""
 T = TypeVar("T")
 
 
@@ -63,6 +60,7 @@ class DeviceReserver:
         self._may_write, self._settings, self._metrics = context.may_write, context.settings, context.metrics
         self._calls, self._releaser, self._gates, self._now = calls, releaser, gates, context.now
         self._conditions = DeviceConditions(context)
+        self._checks = DeviceChecks(context, calls, self._list_claims)
         self._clock = context.clock
         self._told: dict[tuple[str, str], float] = {}
         """(verb, resource) of a missing RBAC permission -> clock time of the last log line about it."""
@@ -86,7 +84,7 @@ class DeviceReserver:
                 written = await self._each(lambda need: self._reserve(need, obstacle), needs)
                 await self._each(self._name, [need for need in needs if need.is_implicit])
                 await self._each(self._unname, [pod for pod in pods if _has_stale_status(pod)])
-                await self._check_devices([claim for claim in written if claim is not None])
+                await self._checks.check_written([claim for claim in written if claim is not None])
         except TimeoutError:
             named = name_first([need.key for need in needs if need.key] or ["to be created"])
             raise ClaimsFailed("timeout", f"timed out waiting for resource claims: {named}") from None
@@ -194,6 +192,7 @@ class DeviceReserver:
                 if why := obstacle():
                     raise ClaimsFailed(why, f"resource claim {key} was not reserved: {obstacle_text(why)}")
                 assert need.grant is not None
+                self._checks.check_planned(key, need.grant)
                 # the pod may be deleted before the reply arrives
                 self._book.write(need.plan_key, need.grant)
                 self._releaser.allocated[key] = uid
@@ -226,7 +225,7 @@ class DeviceReserver:
             if any(one.binding_conditions for one in planned.devices.results):
                 planned = structs.replace(planned, allocation_timestamp=rfc3339(self._now()))
             if allocation is None:
-                self._check_free(key, need.grant)
+                self._checks.check_planned(key, need.grant)
                 allocation = planned
                 status["allocation"] = msgspec.to_builtins(planned)
             elif _devices(allocation) != _devices(planned):
@@ -249,13 +248,6 @@ class DeviceReserver:
         if fields := dropped_fields(msgspec.convert(sent, Allocation), written.status.allocation):
             self._gates.report(fields, written)
             raise ClaimsFailed("write", f"claim {key}: the API server dropped {', '.join(fields)}")
-
-    def _check_free(self, key: str, grant: Grant) -> None:
-        for one in grant:
-            if not one.admin and self._book.objects.holders(one.device):
-                raise ClaimsFailed(
-                    "conflict", f"device {one.device.device} is not free for resource claim {key} any more"
-                )
 
     def _is_available(self, allocation: Allocation, name: str) -> bool:
         selector, node = allocation.node_selector, self._state.nodes.get(name)
@@ -281,35 +273,7 @@ class DeviceReserver:
         except (Unreachable, NotServed) as error:
             raise self._failed(error, f"resource claim {key}", "patch", "resourceclaims") from None
 
-    # -- devices that another scheduler allocated ---------------------------------------------------------------------
-
-    async def _check_devices(self, written: Sequence[ResourceClaim]) -> None:
-        """Raises ClaimsFailed if an earlier write of another scheduler allocated one of the devices.
-
-        The check runs after the watch has delivered our writes: it has then delivered every earlier write, too.
-        """
-        loop = asyncio.get_running_loop()
-        end = loop.time() + SEEN_SECONDS
-        while not all(self._is_seen(claim) for claim in written):
-            if loop.time() >= end:
-                await self._list_claims()
-                break
-            await asyncio.sleep(0.01)
-        for claim in written:
-            version = claim.metadata.resource_version
-            own = f"{claim.metadata.namespace}/{claim.metadata.name}"
-            for device in whole_devices(claim):
-                for key in self._book.objects.holders(device):
-                    other = self._state.get(ResourceClaim, key)
-                    if key != own and other is not None and is_older(other.metadata.resource_version, version):
-                        self._metrics.claims.labels("conflict").inc()
-                        text = f"device {device.device} was allocated to claim {key} in the meantime"
-                        raise ClaimsFailed("conflict", f"resource claim {own}: {text}")
-
-    def _is_seen(self, claim: ResourceClaim) -> bool:
-        """Returns whether the watch has delivered a written claim."""
-        resource = self._calls.resource
-        return resource is None or reached(self._feeds.version(resource), claim.metadata.resource_version)
+    # -- calls --------------------------------------------------------------------------------------------------------
 
     async def _list_claims(self) -> None:
         """Lists all claims and stores them in the cache, because the watch is late."""
@@ -318,8 +282,6 @@ class DeviceReserver:
                 self._calls.take_new(claim)
         except (ApiError, Unreachable, NotServed) as error:
             raise self._failed(error, "resource claims", "list", "resourceclaims") from None
-
-    # -- calls --------------------------------------------------------------------------------------------------------
 
     def _check_may_write(self, what: str) -> None:
         if not self._may_write():

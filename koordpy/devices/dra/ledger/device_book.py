@@ -22,7 +22,7 @@ from koordpy.api.objects import ObjectMeta, OwnerReference, Pod, Wire
 from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.api.uids import made_up_uid
 from koordpy.devices.dra.ledger.claim_allocation import SIMULATED_SHARE, allocation_of
-from koordpy.devices.dra.ledger.device_objects import DeviceObjects, whole_devices
+from koordpy.devices.dra.ledger.device_objects import DeviceObjects, taken_devices
 from koordpy.devices.dra.ledger.extended_claims import MADE, ExtendedClaim, extended_claim, served_resources
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
 from koordpy.pods.claim_refs import (
@@ -59,9 +59,8 @@ class DeviceBook:
         self.implicit: dict[str, dict[str, None]] = {}
         """uid of a pod -> keys of the claims for its extended resources. There is more than one only if the reply to a
         write was lost."""
-        self._holders: dict[DeviceId, dict[str, None]] = {}
-        """Device -> claims to which it is allocated as a whole. There is more than one only by a mistake of another
-        scheduler."""
+        self._users: dict[DeviceId, dict[str, None]] = {}
+        """Device -> claims to which it is allocated, as a whole or as a share."""
 
     def put(self, obj: Any) -> None:
         """Adds or updates an object."""
@@ -74,8 +73,8 @@ class DeviceBook:
         owner = obj.metadata.controller
         if owner is not None and MADE in obj.metadata.annotations:
             self.implicit.setdefault(owner.uid, {})[key] = None
-        for device in whole_devices(obj):
-            self._holders.setdefault(device, {})[key] = None
+        for device in taken_devices(obj):
+            self._users.setdefault(device, {})[key] = None
 
     def drop(self, kind: type[Wire], key: str) -> None:
         """Removes an object; an unknown key is ignored."""
@@ -95,15 +94,20 @@ class DeviceBook:
             del known[key]
             if not known:
                 del self.implicit[owner.uid]
-        for device in whole_devices(claim):
-            holders = self._holders[device]
-            holders.pop(key, None)
-            if not holders:
-                del self._holders[device]
+        for device in taken_devices(claim):
+            users = self._users[device]
+            users.pop(key, None)
+            if not users:
+                del self._users[device]
 
-    def holders(self, device: DeviceId) -> Collection[str]:
-        """Returns the claims (`namespace/name`) to which a device is allocated whole."""
-        return self._holders.get(device, {})
+    @property
+    def offers(self) -> DeviceOffers:
+        """Current offers."""
+        return self._offers.view()
+
+    def users(self, device: DeviceId) -> Collection[str]:
+        """Returns the claims (`namespace/name`) to which a device is allocated, whole or as a share."""
+        return self._users.get(device, {})
 
     def put_group(self, key: str, group: UpstreamPodGroup | None) -> None:
         """Adds or updates an upstream PodGroup; None removes it. Only groups with claims are stored."""

@@ -42,6 +42,13 @@ def whole_devices(claim: ResourceClaim) -> list[DeviceId]:
     return [one.device for one in taken if not one.admin and one.consumed is None]
 
 
+def taken_devices(claim: ResourceClaim) -> list[DeviceId]:
+    """Returns each device of which the allocation in a claim's status takes the whole, or a share, once."""
+    allocation = claim.status.allocation
+    taken = grant_of(allocation) if allocation is not None else ()
+    return list(dict.fromkeys(one.device for one in taken if not one.admin))
+
+
 class DeviceObjects:
     """Claims, and the offers of devices, at one moment. Immutable."""
 
