@@ -2,7 +2,8 @@
 """What holds for every test: none asserts how long anything takes, so that a busy machine fails none."""
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -32,11 +33,26 @@ ONCE = (
 """Modules that test texts, recorded plans and the page in a browser, which no Python version changes. `make test` runs
 them, `make test-pythons` leaves them out and says so."""
 
-# CI tries the same examples each time: what fails there fails at every desk with CI=true. Elsewhere they are new ones.
-settings.register_profile(
-    "koordpy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
-)
+# derandomize: False, because it would give every Python version the same examples
+settings.register_profile("koordpy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=False)
 settings.load_profile("koordpy")
+
+
+@pytest.hookimpl(tryfirst=True)  # before the plugin of Hypothesis reads the option
+def pytest_configure(config: pytest.Config) -> None:
+    """In CI, gives each Python version examples of its own, the same on each run. Elsewhere each run has new ones."""
+    if os.environ.get("CI") and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = f"{sys.version_info[0]}{sys.version_info[1]}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Says how to run the examples of a failed property test again; without a seed Hypothesis does."""
+    report = yield
+    seed = item.config.option.hypothesis_seed
+    if report.failed and seed is not None and hasattr(getattr(item, "obj", None), "hypothesis"):
+        report.sections.append(("Same examples again", f"pytest '{item.nodeid}' --hypothesis-seed={seed}"))
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)  # the mark must be there before `-m` selects
