@@ -46,7 +46,10 @@ def zones_on(draft: Draft, at: int) -> tuple[AlignedNode, Zoned, frozenset[int]]
     numa, gpus_of = numa_view(draft.snapshot).nodes, gpu_view(draft.snapshot).nodes
     settings = CONFIG.numa, CONFIG.gpu
     found = aligned_node(numa.get(info.name, NO_DATA), gpus_of.get(info.name), info.allocatable, settings)
-    state = found.state_without(draft.evicted.keys(), GpuNodes(draft, CONFIG.gpu).state(at).free)
+    gpus = GpuNodes(draft, CONFIG.gpu).state(at)
+    if draft.evicted and not gpus.unknown:  # a count-only node becomes one with known GPUs
+        found = found.by_name
+    state = found.state_without(draft.evicted.keys(), gpus.free)
     free, groups = dict(state.free), state.groups
     for key in draft.placed_on.get(at, {}):
         take = draft.family_devices_of(key, NUMA)

@@ -17,11 +17,13 @@ FAST_IN_ZONE_1 = [[0, 8, 8, 8], [8, 0, 8, 8], [8, 8, 0, 48], [8, 8, 48, 0]]
 """GPUs 0 and 1 are in zone 0, 2 and 3 in zone 1; only those in zone 1 have a fast link."""
 
 
-def device(name: str) -> dict[str, Any]:
+def device(name: str, number: int, matrix: list[list[int]] | None = None) -> dict[str, Any]:
+    """A Device of two zones with equally many GPUs. number: of all GPUs."""
     devices = [
-        {"type": "gpu", "minor": i, "id": f"GPU-{i}", "health": True, "topology": {"nodeID": i // 2}} for i in range(4)
+        {"type": "gpu", "minor": i, "id": f"GPU-{i}", "health": True, "topology": {"nodeID": 2 * i // number}}
+        for i in range(number)
     ]
-    topologies = {"gpu": [{"name": "bandwidth", "topology": json.dumps(FAST_IN_ZONE_1)}]}
+    topologies = {"gpu": [{"name": "bandwidth", "topology": json.dumps(matrix)}]} if matrix else {}
     return {
         "apiVersion": "scheduling.koordinator.sh/v1alpha1",
         "kind": "Device",
@@ -45,8 +47,15 @@ class Victims(Cluster):
 FAST = {keys.GPU_MIN_BANDWIDTH: "40"}
 FAST_PAIR = (
     node("n1", **{"nvidia.com_gpu": "4"}),
-    device("n1"),
+    device("n1", 4, FAST_IN_ZONE_1),
 )
+
+
+UNKNOWN = (
+    {**gpu_node("n1"), "metadata": {"name": "n1", "labels": {keys.NUMA_POLICY: "SingleNUMANode"}}},
+    device("n1", 8),
+)
+"""A node with zones from its Device, which are not known while a pod has unknown GPUs."""
 
 
 @pytest.mark.parametrize(
@@ -71,6 +80,38 @@ def test_a_victim_is_spared_if_it_keeps_the_kubelet_from_slow_gpus(
         tmp_path, capsys, *FAST_PAIR, report("n1", "single-numa-node", "pod", gpus(*free, size=2)), *own, pending
     )
     assert found.evicted() == evicted
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "evicted", "zones"),
+    [
+        (6, 4, ["x"], {0: {"nvidia.com/gpu": "4"}}),
+        # once x has left, the kubelet aligns GPUs again, and no zone has 6
+        (4, 6, [], None),
+    ],
+)
+def test_a_node_aligns_gpus_again_once_a_pod_with_unknown_gpus_is_evicted(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    held: int,
+    wanted: int,
+    evicted: list[str],
+    zones: dict[int, dict[str, str]] | None,
+) -> None:
+    found = Victims(tmp_path, capsys, *UNKNOWN, gpu_pod("x", held, on="n1"), gpu_pod("p", wanted, priority=10))
+    assert found.evicted() == evicted
+    if evicted:
+        assert found.zones("p") == zones
+
+
+def test_a_demand_on_a_node_with_unknown_gpus_is_not_said_to_fit_never(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demand = {keys.NUMA_SPEC: '{"numaTopologyPolicy": "SingleNUMANode"}'}
+    found = Victims(tmp_path, capsys, *UNKNOWN, gpu_pod("x", 2, on="n1"), gpu_pod("p", 4, annotations=demand))
+    [pending] = found.pending()
+    assert pending["reason"] == "Unschedulable"
+    assert "node(s) do not align the pod's resources" in pending["message"]
 
 
 def test_a_victim_is_spared_if_it_keeps_an_init_container_from_a_narrow_zone(

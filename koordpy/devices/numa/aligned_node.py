@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The zones of one node as the kubelet aligns them: from its report, its label and its Device (numa.md 1 and 4)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from koordpy.api import keys
 from koordpy.api.bounded_memory import shared
@@ -34,6 +34,13 @@ class AlignedNode:
     """Resource -> [zones] amount that the report shows as free; without `by_device`."""
     by_device: Mapping[str, int] = field(default_factory=dict)
     """GPU resource with free amounts in the Device -> units of one GPU."""
+    read_by_name: Callable[[], "AlignedNode"] | None = None
+    """Reads the node as if the GPUs of all its pods were known. None if they are, or if that would change nothing."""
+
+    @cached_property
+    def by_name(self) -> "AlignedNode":
+        """The node once pods with unknown GPUs have left it; the kubelet then aligns its GPUs."""
+        return self.read_by_name() if self.read_by_name is not None else self
 
     @cached_property
     def listed(self) -> Zoned:
@@ -129,8 +136,13 @@ def units_of(resource: str) -> int:
     return 100 if resource in keys.HUNDREDTHS else 1
 
 
-def aligned_node(numa: NodeNuma, gpus: NodeGpus | None, amounts: Amounts, settings: Settings) -> AlignedNode:
-    """Returns the zones of a node; arguments as in `AlignedNode`. With `numa.enabled: false` no zones are known."""
+def aligned_node(
+    numa: NodeNuma, gpus: NodeGpus | None, amounts: Amounts, settings: Settings, *, by_name: bool = False
+) -> AlignedNode:
+    """Returns the zones of a node; arguments as in `AlignedNode`. With `numa.enabled: false` no zones are known.
+
+    by_name: True to read the node as if the GPUs of all its pods were known.
+    """
     (numa_settings, gpu), report = settings, numa.report.zones
     machine = gpus.machine if gpus is not None else None
     places = machine.numa if machine is not None and machine.numa and min(machine.numa) >= 0 else None
@@ -165,7 +177,8 @@ def aligned_node(numa: NodeNuma, gpus: NodeGpus | None, amounts: Amounts, settin
                 less = tuple(max(0, have - most) for have, most in zip(allocatable[name], limit, strict=True))
                 allocatable[name] = _minus(allocatable[name], less)
                 available[name] = tuple(max(0, one) for one in _minus(available[name], less))
-    if gpus is not None and gpus.unknown:
+    count_only = gpus is not None and gpus.unknown and not by_name and bool(by_device)
+    if count_only:
         # a count-only node: nothing tells from which zone its GPUs come
         for name in by_device:
             allocatable.pop(name, None)
@@ -187,6 +200,7 @@ def aligned_node(numa: NodeNuma, gpus: NodeGpus | None, amounts: Amounts, settin
         ),
         available={name: row for name, row in available.items() if name in aligned and name not in by_device},
         by_device={name: one for name, one in by_device.items() if name in aligned},
+        read_by_name=partial(aligned_node, numa, gpus, amounts, settings, by_name=True) if count_only else None,
     )
 
 

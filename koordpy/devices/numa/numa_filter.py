@@ -126,10 +126,16 @@ class Alignment(Rule):
         return np.asarray(self._of_nodes()[0])
 
     def empty_copies(self) -> Ints:
-        numbers = NodeValues(self._numa, 1, lambda state: self._judge(state.empty)[:1])
-        return np.asarray(numbers.values[0])
+        found = np.array(NodeValues(self._numa, 1, lambda state: self._judge(state.empty)[:1]).values[0])
+        for node in self._numa.count_only:
+            found[node] = self._judge(self._numa.aligned(node).by_name.start.empty)[0]
+        return found
 
     outlasts_pods = True
+
+    def is_lasting(self, refusal: Refusal) -> bool:
+        """Implements `Rule.is_lasting`: a count-only node may align GPUs once its pods have left."""
+        return refusal.code is Code.UNRESOLVABLE and not (refusal is NOT_ALIGNED and self._numa.count_only)
 
     @cached_property
     def is_monotone(self) -> bool:

@@ -7,6 +7,7 @@ places is charged to the zones of its allocation; if it has none, to the zones t
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from itertools import repeat
 from typing import NamedTuple
 
@@ -164,11 +165,18 @@ class NumaNodes:
         """Returns the zones of a node without regard to the draft."""
         return self._aligned[node]
 
+    @cached_property
+    def count_only(self) -> list[int]:
+        """Nodes that do not align GPUs only because the GPUs of some pod there are unknown."""
+        return [node for node, one in enumerate(self._aligned) if one.read_by_name is not None]
+
     def state_without(self, node: int, gone: Collection[str]) -> ZoneState:
         """Returns the state of a node on the current draft, without the given bound pods (keys) that the draft has not
         evicted."""
         aligned, draft = self._aligned[node], self.draft
         evicted = draft.evicted.keys() | set(gone)
+        if aligned.read_by_name is not None and evicted and not self._gpus.state(node).unknown:
+            aligned = aligned.by_name
         if evicted or aligned.by_device:
             state = aligned.state_without(evicted, self._gpus.state(node).free if aligned.by_device else 0)
         else:
