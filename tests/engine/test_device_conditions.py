@@ -164,4 +164,6 @@ async def test_without_the_gate_of_extended_resources_they_are_refused() -> None
         without(scheduler, "extendedResourceClaimStatus")
         cluster.create(asking("p"))
         await until(lambda: "1 unsupported: DRAExtendedResource is off" in cluster.condition("p").get("message", ""))
+        text = "the API server dropped extendedResourceClaimStatus: is DRAExtendedResource on?"
+        await until(lambda: ("FeatureDisabled", "Validating", text) in told(cluster))
         await until(lambda: not cluster.server.store.list(CLAIMS_OF_DEVICES))

@@ -145,7 +145,8 @@ class DeviceReserver:
         except (ApiError, Unreachable, NotServed) as error:
             raise self._failed(error, f"status of pod {pod.info.key}", "patch", "pods/status") from None
         if body is not None and written.status.extended_resource_claim_status is None:
-            self._gates.report(["extendedResourceClaimStatus"], None)
+            made = self._state.get(ResourceClaim, f"{pod.info.namespace}/{body['resourceClaimName']}")
+            self._gates.report(["extendedResourceClaimStatus"], made)
             raise ClaimsFailed("write", f"pod {pod.info.key}: the API server dropped extendedResourceClaimStatus")
 
     # -- allocation and reservation -----------------------------------------------------------------------------------
