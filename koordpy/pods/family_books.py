@@ -100,6 +100,10 @@ class FamilyView:
         pods use devices."""
         return ()
 
+    def served_resources(self, resources: Collection[str]) -> frozenset[str]:
+        """Returns those extended resources that devices of claims serve on nodes without the resource."""
+        return frozenset()
+
     def cells_of(self, node: str, pod: str) -> Sequence[int]:
         """Returns the positions, among the devices of a node, of those that one of its pods (key) uses. Empty if they
         are not known."""

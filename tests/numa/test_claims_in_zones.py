@@ -158,3 +158,36 @@ def test_the_refusal_says_whether_other_zones_may_help(
     )  # fmt: skip
     found = cluster.refusal("p")
     assert found == ((code, "cannot allocate all claims") if code else None)
+
+
+@pytest.mark.parametrize("policy", ["", "none", "best-effort", "single-numa-node"])
+@pytest.mark.parametrize(
+    ("zones", "cpu", "here", "want"),
+    [
+        # zones of the devices, CPUs of the pod, cards that the node itself has: devices of the pod
+        ((1, 0, 0), 0, 0, {"d1", "d2"}),
+        ((1, 0, None), 0, 0, {"d0", "d2"}),
+        ((1, 0), 0, 0, None),
+        ((1, 0, 0), 0, 4, None),  # a device plugin serves the node, and the kubelet aligns nothing of the pod
+    ],
+)
+def test_devices_for_extended_resources_are_in_common_zones(
+    policy: str,
+    zones: Zones,
+    cpu: int,
+    here: int,
+    want: set[str] | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A pod asks for two cards, which devices serve on nodes without cards (dra.md 8)."""
+    box = container(**{"example.com_card": "2"}, **({"cpu": str(cpu), "memory": "1Gi"} if cpu else {}))
+    machine = node("n1", **({"example.com_card": str(here)} if here else {}))
+    reports = [report("n1", policy, "pod", cpus(4, 4))] if policy else []
+    cards = {**CLASS, "spec": {"extendedResourceName": "example.com/card"}}
+    pending = pod("p", box, annotations=DEMAND)
+    cluster = Cluster(tmp_path, capsys, machine, *reports, cards, slice_of("n1", zones), pending)
+    bound = "p" in cluster.nodes()
+    assert bound is (want is not None)
+    if want is not None:
+        assert cluster.devices("p-extended-resources-sim") == want

@@ -4,20 +4,21 @@
 Nodes in equal states of their zones share one result, so the cost is O(different states + changed nodes).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.api.bounded_memory import cached
-from koordpy.cache.snapshot import Ints
+from koordpy.cache.snapshot import Ints, NodeInfo
 from koordpy.devices.numa.admission import Policy, RequestPart, ZoneAdmission, copies
 from koordpy.devices.numa.numa_nodes import NodeValues, NumaNodes
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
 from koordpy.devices.numa.zone_state import ZoneState
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict
 from koordpy.framework.pod_rule_filter import ANY_NUMBER, Rule
+from koordpy.pods.claim_refs import CLAIMS
 from koordpy.pods.pod_info import PodInfo
 
 PLUGIN = "NodeResourceTopologyMatch"
@@ -36,16 +37,20 @@ _MOST = 1 << 12
 
 
 @cached(1 << 14)
-def judge(ask: NumaAsk, state: ZoneState, *, has_claims: bool) -> tuple[int, Refusal | None]:
+def judge(
+    ask: NumaAsk, state: ZoneState, *, has_claims: bool, served: frozenset[str] = frozenset()
+) -> tuple[int, Refusal | None]:
     """Returns (number of copies of a pod that a node takes one after the other, refusal if it takes none); numa.md 5.
 
-    Computed once for equal pods and states. has_claims: whether the pod has resource claims.
+    Computed once for equal pods and states. has_claims: whether the pod has resource claims. served: resources that
+    devices of a claim serve on the node, so that its kubelet does not align them.
     """
     kind, fits = state.kind, (ANY_NUMBER, None)
     amounts = state.amounts_of(ask)
     # a pod without requests to align meets its demand by the zones of its claims' devices (numa.md 7)
-    requests = amounts.requests if kind.has_data else ask.containers
-    may_refuse = ask.demand.rejects and bool(requests or not has_claims)
+    beside = [one for one in ask.containers if not served.issuperset(dict(one.amounts))]
+    requests = amounts.requests if kind.has_data else beside
+    may_refuse = ask.demand.rejects and bool(requests or not (has_claims or served))
     if not kind.numbers:
         return (0, NO_DATA) if may_refuse else fits
     if len(kind.numbers) < 2:
@@ -74,10 +79,16 @@ class Alignment(Rule):
 
     def __init__(self, pod: PodInfo, nodes: NumaNodes) -> None:
         self._pod, self._ask, self._numa = pod, pod.ask(NUMA), nodes
-        self._judge = partial(_numbers, self._ask, has_claims=bool(pod.pod.spec.resource_claims))
-        self._judged = NodeValues(nodes, 2, self._judge)
-        """For each node: how many copies of the pod fit; and if none does, the position of the refusal in `_REFUSALS`,
-        counted from 1, else 0."""
+        has_claims, view = bool(pod.pod.spec.resource_claims), nodes.draft.snapshot.families.get(CLAIMS)
+        by_devices = view.served_resources(pod.requests) if view is not None and self._ask.demand.rejects else ()
+        self._judges = [
+            (partial(_numbers, self._ask, has_claims=has_claims, served=served), at)
+            for served, at in _served_sets(nodes.draft.snapshot.nodes, by_devices)
+        ]
+        """(function of a state, [nodes] True for the nodes that it is for). The function returns how many copies of the
+        pod fit; and if none does, the position of the refusal in `_REFUSALS`, counted from 1, else 0."""
+        self._judged = [NodeValues(nodes, 2, judge) for judge, _ in self._judges]
+        """Results of each function for all nodes."""
         self._added: dict[int, dict[str, PodInfo]] = {}
         """Node -> pod key -> pod that counts as on the node although the draft has not placed it."""
         self._removed: dict[int, dict[str, PodInfo]] = {}
@@ -105,10 +116,18 @@ class Alignment(Rule):
 
     def _of_nodes(self) -> Ints:
         """Returns [2, nodes] the integers of `_judged`, with the pods that count on each node."""
-        found = self._judged.refresh()
+        found = [judged.refresh() for judged in self._judged]
         for node in self._added.keys() | self._removed.keys():
-            self._judged.overwrite(node, self._numa.number_of(self._state(node)))
-        return found
+            number = self._numa.number_of(self._state(node))
+            for judged in self._judged:
+                judged.overwrite(node, number)
+        return self._joined(found)
+
+    def _joined(self, found: Sequence[Ints]) -> Ints:
+        """Returns [rows, nodes] of each node what its function says. found: [rows, nodes] of each function."""
+        if len(found) == 1:
+            return found[0]
+        return np.select([at for _, at in self._judges], found)
 
     def verdict(self) -> Verdict:
         which = self._of_nodes()[1].astype(np.int32)
@@ -126,9 +145,11 @@ class Alignment(Rule):
         return np.asarray(self._of_nodes()[0])
 
     def empty_copies(self) -> Ints:
-        found = np.array(NodeValues(self._numa, 1, lambda state: self._judge(state.empty)[:1]).values[0])
+        values = [NodeValues(self._numa, 1, partial(_empty_copies, judge)).values for judge, _ in self._judges]
+        found = np.array(self._joined(values)[0])
         for node in self._numa.count_only:
-            found[node] = self._judge(self._numa.aligned(node).by_name.start.empty)[0]
+            judge = next(one for one, at in self._judges if at[node])
+            found[node] = judge(self._numa.aligned(node).by_name.start.empty)[0]
         return found
 
     outlasts_pods = True
@@ -158,13 +179,33 @@ class Alignment(Rule):
             is_other = pod is not None and key not in draft.placed and key != self._pod.key
             if one.node == name and pod is not None and is_other and (ask := pod.ask(NUMA)) is not None:
                 state = state.after_pod(ask)
-        number, which = self._judged.of_state(self._numa.number_of(state))
+        judged = next(one for one, (_, at) in zip(self._judged, self._judges, strict=True) if at[node])
+        number, which = judged.of_state(self._numa.number_of(state))
         return number, _REFUSALS[which - 1] if which else _MISALIGNED[RequestPart.POD, Code.UNSCHEDULABLE]
 
 
-def _numbers(ask: NumaAsk, state: ZoneState, *, has_claims: bool) -> tuple[int, int]:
+def _served_sets(
+    nodes: Sequence[NodeInfo], resources: Collection[str]
+) -> list[tuple[frozenset[str], NDArray[np.bool_]]]:
+    """Returns (resources that devices serve there, [nodes] True for these nodes). resources: those that devices may
+    serve; they do on nodes that have none of the resource."""
+    if not resources:
+        return [(frozenset(), np.ones(len(nodes), dtype=bool))]
+    stated = [node.node.status.allocatable or node.node.status.capacity for node in nodes]
+    sets = [frozenset(name for name in resources if str(have.get(name, "0")) == "0") for have in stated]
+    return [(one, np.array([own == one for own in sets], dtype=bool)) for one in dict.fromkeys(sets)]
+
+
+def _empty_copies(judge: Callable[[ZoneState], tuple[int, ...]], state: ZoneState) -> tuple[int, ...]:
+    """Returns (number of copies of a pod that a node takes without other pods)."""
+    return judge(state.empty)[:1]
+
+
+def _numbers(
+    ask: NumaAsk, state: ZoneState, *, has_claims: bool, served: frozenset[str] = frozenset()
+) -> tuple[int, int]:
     """Returns (number of copies of a pod that a node takes, 1 + position of the refusal in `_REFUSALS`, or 0)."""
-    number, refusal = judge(ask, state, has_claims=has_claims)
+    number, refusal = judge(ask, state, has_claims=has_claims, served=served)
     return number, 0 if refusal is None else _REFUSALS.index(refusal) + 1
 
 

@@ -13,7 +13,7 @@ from koordpy.devices.dra.filters.claim_requests import Alternative, class_altern
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_shares import consumed_amounts
 from koordpy.devices.dra.ledger.claim_ledger import ClaimView
-from koordpy.devices.dra.ledger.extended_claims import CLASS_RESOURCE, class_of, resource_classes
+from koordpy.devices.dra.ledger.extended_claims import CLASS_RESOURCE, resource_classes
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers, OfferedDevice
 from koordpy.pods.pod_info import PodInfo
 
@@ -58,6 +58,4 @@ def _class_requests(offers: DeviceOffers) -> Mapping[str, Alternative]:
 
 def served_by_devices(pod: PodInfo, view: ClaimView, dra: Dra) -> list[str]:
     """Returns the extended resources of a pod that map to a class, sorted; empty if the configuration excludes them."""
-    if not dra.extended_resources:
-        return []
-    return sorted(name for name in pod.requests if "/" in name and class_of(name, view.objects.offers) is not None)
+    return sorted(view.served_resources(pod.requests)) if dra.extended_resources else []

@@ -122,6 +122,11 @@ class DraftClaims:
         """True if it also matters which devices of a node the pod gets together."""
         return bool(self.least_bandwidth) or self.demands_zones
 
+    @property
+    def is_monotone(self) -> bool:
+        """Implements `Rule.is_monotone`: False if the pod may get zones without its devices after pods have left."""
+        return self._zone_sets is None
+
     def zones_may_change(self, node: int) -> bool:
         """Returns whether the pod may get other zones of a node after pods there have left it."""
         return self._zone_sets is not None and self._zone_sets.may_change(node, self.pod)

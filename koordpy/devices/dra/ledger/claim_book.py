@@ -237,7 +237,8 @@ class ClaimBook(FamilyBook):
         return False
 
     def view(self) -> ClaimView:
-        return ClaimView(self.objects.view(), self.live, self._frees, self.grants(), self.gates_off)
+        extended = self._amounts is not None
+        return ClaimView(self.objects.view(), self.live, self._frees, self.grants(), self.gates_off, extended)
 
 
 NO_CLAIMS = ClaimView(DeviceObjects({}, DeviceOffers({}, {}, {}), {}))

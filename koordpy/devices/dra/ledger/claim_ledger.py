@@ -6,7 +6,7 @@
 Sources: dra.md 7, 10.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from koordpy.api.claim_objects import (
 )
 from koordpy.devices.dra.ledger.device_objects import DeviceObjects, grant_of
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
+from koordpy.devices.dra.ledger.extended_claims import class_of
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
 from koordpy.pods.claim_refs import CLAIMS, Grant
 from koordpy.pods.family_books import DeviceLedger, FamilyView
@@ -183,6 +184,8 @@ class ClaimView(FamilyView):
     """Claim -> devices that are allocated for an assumed pod, or by a write in progress."""
     gates_off: frozenset[str] = frozenset()
     """Feature gates without which the API server has dropped fields of allocations."""
+    extended: bool = True
+    """False if devices serve no extended resources."""
 
     @property
     def warnings(self) -> tuple[tuple[str, str], ...]:  # type: ignore[override]
@@ -203,6 +206,11 @@ class ClaimView(FamilyView):
             return self
         offers = DeviceOffers({**offers.slices, **added}, offers.classes, offers.rules)
         return replace(self, objects=DeviceObjects(self.objects.claims, offers, self.objects.groups))
+
+    def served_resources(self, resources: Collection[str]) -> frozenset[str]:
+        """Implements `FamilyView.served_resources`."""
+        names = (name for name in resources if "/" in name) if self.extended else ()
+        return frozenset(name for name in names if class_of(name, self.objects.offers) is not None)
 
     def ground(self) -> object:
         """Implements `FamilyView.ground`: the devices that are offered."""
