@@ -124,13 +124,13 @@ CASES: dict[str, tuple[Sequence[Zone], Pod, Sequence[Wire], str]] = {
     "zone 0 is used": ((1,), worker("p", 2, "f"), [USED_0], "fits"),
     "another zone after an eviction": ((0,), worker("p", 2, "f"), [USED_0], OTHER_ZONES),
     "a new claim beside it": (
-        (0, 1), worker("p", 2, "f", "c"), [resource_claim("c", asks())], "U: cannot allocate all claims",
+        (0, 1), worker("p", 2, "f", "c"), [resource_claim("c", asks())], "UU: cannot allocate all claims",
     ),
     "nothing aligned, a new claim in the zone of the first one": (
         (1, 0, 1), worker("p", 0, "f", "c"), [resource_claim("c", asks())], "fits",
     ),
     "nothing aligned, no device in the zone of the first one": (
-        (1, 0), worker("p", 0, "f", "c"), [resource_claim("c", asks())], "U: cannot allocate all claims",
+        (1, 0), worker("p", 0, "f", "c"), [resource_claim("c", asks())], "UU: cannot allocate all claims",
     ),
     "nothing aligned, two claims in different zones": (
         (1, 0), worker("p", 0, "f", "g"), [reserved("g", "n1", "d1"), holder("g", "n1")], ELSEWHERE,
