@@ -191,6 +191,8 @@ class SchedulingLoop:
     def _start_search(self) -> None:
         """Starts a search for units that wait for one."""
         round_input = self._take(searches=True)
+        if not round_input.entries:
+            return  # GangGroups changed with the snapshot, and an ordinary round tries the new units first
         planning, number = self._plan(round_input, search_budget(self._settings, self._clock))
         self._searches.start(Search(round_input, planning, number))
 

@@ -226,6 +226,7 @@ class UnitQueue:
 
     def take_searches(self, *, alone: bool = False) -> list[Entry]:
         """Moves units that wait for a search into flight: one unit with a stale plan, else units of tenants in turn.
+        Returns no unit if none waits any more, because its pods are in other units now (`regroup`).
 
         alone: True to take only one unit.
         """
@@ -233,7 +234,7 @@ class UnitQueue:
         stale = [(-search.stale_plans, search.since, entry.unit) for search, entry in waits if search.stale_plans]
         if stale:
             return self._begin_attempts([self.entries[min(stale)[2]]])
-        due = self.turns.next([entry for _, entry in waits])
+        due = self.turns.next([entry for _, entry in waits]) if waits else []
         return self._begin_attempts(due[:1] if alone else due)
 
     def _begin_attempts(self, entries: list[Entry]) -> list[Entry]:

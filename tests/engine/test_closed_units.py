@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
+from koordpy.cache.snapshot import Snapshot
+from koordpy.engine.grouping import UnitNames
 from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 from tests.engine.manifests import GPU, GROUPS, QUOTAS
 from tests.engine.storage import MADE, Storage, pod_with
@@ -172,3 +174,28 @@ async def test_a_unit_that_lacks_nodes_hears_that_others_have_used_up_its_quota(
             await until(lambda: reason(cluster, "g-0") == "QuotaExceeded", seconds=9)
             cluster.delete("other")
             await until(lambda: reason(cluster, "g-0") == "Unschedulable", seconds=9)
+
+
+@in_virtual_time
+async def test_a_gang_that_changes_just_before_its_search_is_decided_by_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its GangGroup changes while the search takes its snapshot, so that the search has no unit."""
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        refresh, changed = UnitNames.refresh, []
+
+        def changing(names: UnitNames, snapshot: Snapshot) -> bool:
+            for entry in scheduler.queue.entries.values():
+                if entry.search is not None and len(changed) < 3:
+                    changed.append(entry.unit)
+                    scheduler.queue.touch(entry.unit, "PodGroupUpdate")
+            return refresh(names, snapshot)
+
+        monkeypatch.setattr(UnitNames, "refresh", changing)
+        cluster.pod("low", cpu="3")
+        await until(lambda: cluster.bound("low"))
+        cluster.pod("p", cpu="2")
+        await until(lambda: reason(cluster, "p") == "Unschedulable")
+        cluster.pod("small", cpu="1")
+        await until(lambda: cluster.bound("small"))
+        assert changed

@@ -431,6 +431,16 @@ def test_a_change_of_a_unit_takes_it_from_its_search_to_the_next_round(queue: Un
     assert named(queue.take_searches()) == ["b"]
 
 
+def test_units_that_move_to_another_gang_group_leave_no_search(queue: UnitQueue) -> None:
+    add(queue, "a", "b")
+    defer(queue, "a", "b")
+    assert queue.has_searches()
+    queue.regroup(lambda key: "gang:default/both")
+    assert queue.take_searches() == []
+    assert not queue.has_searches()
+    assert [entry.unit for entry in queue.take(light_pods=100)] == ["gang:default/both"]
+
+
 def test_a_change_during_a_search_that_did_not_decide_takes_the_unit_to_the_next_round(queue: UnitQueue) -> None:
     add(queue, "a")
     defer(queue, "a")
