@@ -164,6 +164,15 @@ def test_a_claim_that_no_pod_uses_is_allocated_anew() -> None:
     assert [one.device.device for one in placed.devices[CLAIMS]["default/f"]] == ["d1"]
 
 
+def test_a_pod_is_evicted_for_its_device_though_further_evictions_would_close_the_node() -> None:
+    """Zone 0 is in use, so the pod gets zone 1, where its devices are. Without any other pod it would get zone 0."""
+    used = [USED_0, worker("y", 2, at="n1", zone=1, demand=False, priority=0)]
+    victim = worker("h-f", 0, "f", demand=False, at="n1", priority=0)
+    fixed = [node("n1:64"), report("n1", (CPUS, 2)), CLASS, offered("n1", ((0, 1), 1)), reserved("f", "n1", "d0")]
+    plan = planned([*fixed, *used, victim, resource_claim("c", asks(2)), worker("p", 1, "c")])
+    assert [one.pod_key for one in plan.evictions] == ["default/h-f"]
+
+
 # --- random units ---
 
 

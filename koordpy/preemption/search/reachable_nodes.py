@@ -71,8 +71,9 @@ def find_reachable_nodes(
     if not relevant:
         return ReachableNodes(problem, {}, frozenset())
     closed = [_unresolvable(pod, round_state, judged[i]) for i, pod in enumerate(kinds)]
-    # devices, spread and affinity depend on which victims stay, so the model and the dry run decide about them
-    beyond = [word | PLUGINS | {SPREAD, AFFINITY} for word in judged]
+    # devices, zones, spread and affinity depend on which victims stay, so the model and the dry run decide about them
+    free = [{rule.plugin for rule in round_state.of(pod).rules if not rule.is_monotone} for pod in kinds]
+    beyond = [word | own | PLUGINS | {SPREAD, AFFINITY} for word, own in zip(judged, free, strict=True)]
     before = [shape.allowed for shape in problem.shapes]
     blockers: dict[tuple[int, int], tuple[str, ...]] = {}
     shapes: list[Shape] = []

@@ -117,6 +117,17 @@ class DynamicResources(DraftClaims, Rule):
                     which[here & elsewhere & (answer == number)] = len(refusals)
         return Verdict(which, tuple(refusals))
 
+    def permanent_verdict(self) -> Verdict:
+        """Implements `Rule.permanent_verdict`: of a pod with a demand, refusals that other zones cannot remove."""
+        found = self.verdict()
+        if self.is_monotone:
+            return found
+        which = found.which.copy()
+        for node in np.nonzero((which > 0) & self._inside())[0].tolist():
+            if self._fits(self.wants_at(node), node, self._ledger.usage, pods=()):
+                which[node] = 0
+        return Verdict(which, found.refusals)
+
     def _inside(self) -> Mask:
         """Returns [nodes] True for nodes on which every allocated claim of the pod may be used."""
         inside = np.ones(len(self._nodes), dtype=bool)
