@@ -13,14 +13,14 @@ from koordpy.placement.problem import Shape
 from koordpy.pods.pod_info import PodInfo
 
 
-def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], distinct_keys: Sequence[bytes]) -> list[int]:
+def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], distinct_keys: Sequence[Hashable]) -> list[int]:
     """Returns for each shape the index of the first shape that is equal to it for placement, which may be its own
     index.
 
     Only valid if members have no rules about each other, because such rules refer to shapes.
 
     pods: one pod of each shape. distinct_keys: for each shape a further key that must be equal, too: the slots of its
-    copies, or the whole pod if other pods affect its nodes.
+    copies and the devices that it gets, or the whole pod if other pods affect its nodes.
     """
     first: dict[Hashable, int] = {}
     return [

@@ -116,6 +116,11 @@ class Rule(ABC):
         """Returns a key that is equal for shapes which share one `capacity`, 1 for each pod; None if none is shared."""
         return None
 
+    def cost_key(self) -> Hashable:
+        """Returns a key that is equal for pods to which every node gives equal devices; None if the request of the pod
+        decides."""
+        return None
+
     def fits_after(self, others: Sequence[PodInfo], node: int) -> bool:
         """Returns True if the pod fits a node on which `others`, pods of the same plan, are placed first.
 

@@ -185,7 +185,8 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
                 distinct or any(pod.shape in some for some in among.one_of)
                 for distinct, pod in zip(ruled, kinds, strict=True)
             ]
-        shapes, kinds, members, alone = _merge_shapes(shapes, kinds, members, alone, ruled, stocks)
+        costs = [tuple(rule.cost_key() for rule in round_state.of(pod).rules) for pod in kinds]
+        shapes, kinds, members, alone = _merge_shapes(shapes, kinds, members, alone, ruled, stocks, costs)
     one_of = among.one_of if among is not None else ()
     valued = unit_costs(kinds, unit.members, round_state, gather=goal) if not emptied else None
     return Problem(
@@ -300,18 +301,20 @@ def _merge_shapes(
     alone: tuple[Ints, ...],
     ruled: Sequence[bool],
     stocks: Sequence[tuple[int, Mapping[bytes, int]]],
+    costs: Sequence[Hashable],
 ) -> tuple[list[Shape], list[PodInfo], list[Member], tuple[Ints, ...]]:
     """Returns (shapes, kinds, members, alone) with equal shapes merged into one.
 
     ruled: per shape, True if it may be merged only with pods of equal spec, because its feasible nodes depend on other
-    pods.
+    pods. costs: per shape, `Rule.cost_key` of its filters.
     """
     seen = {id(one): one.tobytes() for one in alone}  # shapes without a limit share one array
     copied = [seen[id(one)] for one in alone] or [b""] * len(kinds)
     if stocks:
         amounts = [bytes(repr([asks.get(pod.shape, 0) for _, asks in stocks]), "ascii") for pod in kinds]
         copied = [own + more for own, more in zip(copied, amounts, strict=True)]
-    distinct = [pod.shape if depends else own for depends, pod, own in zip(ruled, kinds, copied, strict=True)]
+    each = zip(ruled, kinds, copied, costs, strict=True)
+    distinct = [pod.shape if depends else (own, cost) for depends, pod, own, cost in each]
     first = alike(shapes, kinds, distinct)
     kept = sorted(set(first))
     number = {old: new for new, old in enumerate(kept)}

@@ -11,12 +11,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api.claim_objects import DeviceConstraint, DeviceRequest, ExactRequest, ResourceSlice, SubRequest
+from koordpy.api.claim_objects import (
+    ClaimConsumer,
+    DeviceConstraint,
+    DeviceRequest,
+    ExactRequest,
+    ResourceSlice,
+    SubRequest,
+)
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.config.dra_settings import Dra
 from tests.planning.node_rules import node, planned
 from tests.planning.test_cross_node_claims import MODEL, RACKS, reaches, slice_of
-from tests.planning.test_filter_dra import CLASS, DRIVER, asks, resource_claim, selectors, user
+from tests.planning.test_filter_dra import CLASS, DRIVER, asks, held, offers, resource_claim, selectors, user
 from tests.scenarios.cluster import bound, group, messages
 
 
@@ -186,3 +193,27 @@ def test_a_gang_of_64_shares_a_device_of_the_network_beside_devices_of_nodes() -
     members = [user(f"p-{i}", "c", gang="g", cpu="1") for i in range(64)]
     plan = planned([*objects, resource_claim("c", asks()), group("g", 64), *members])
     assert len(set(bound(plan).values())) == 64
+
+
+def test_a_member_without_own_claims_beside_an_allocated_common_claim_needs_no_devices() -> None:
+    """Both members have equal requests and may use the same node only."""
+    consumer = ClaimConsumer(resource="pods", name="v", uid="uid-v")
+    status = resource_claim("c", asks(), allocation=held("d0", at="n1"), reserved_for=[consumer])
+    own = resource_claim("own", asks())
+    objects = [node("n1:8"), node("n2:8"), CLASS, offers("n1", "d0", "d1"), offers("n2", "d0"), status, own]
+    objects.append(user("v", "c", at="n1"))
+    members = [user("p-0", "c", "own", gang="g"), user("p-1", "c", gang="g")]
+    assert bound(planned([*objects, group("g", 2), *members])) == {"p-0": "n1", "p-1": "n1"}
+
+
+def test_members_on_several_nodes_use_a_device_of_a_claim_that_is_dropped_for_them() -> None:
+    idle = resource_claim("idle", asks(2), allocation=held("d0", at="pool-all"))
+    slices = [slice_of("pool-all", "all", "x"), slice_of("pool-n1", "n1", "xx"), offers("n3", "d0")]
+    consumer = ClaimConsumer(resource="pods", name="v", uid="uid-v")
+    running = resource_claim("used", asks(), allocation=held("d0", at="n3"), reserved_for=[consumer])
+    objects: list[Any] = [*(node(f"{at}:1", {"rack": RACKS[at]}) for at in RACKS), CLASS, *slices]
+    objects += [running, user("v", "used", at="n3", cpu="0")]
+    members = [user("p-0", "idle", gang="g"), *(user(f"p-{i}", "common", gang="g") for i in (1, 2))]
+    plan = planned([*objects, idle, resource_claim("common", asks()), group("g", 3), *members])
+    assert bound(plan)["p-0"] == "n1"
+    assert sorted(bound(plan).values()) == ["n1", "n2", "n3"]

@@ -27,6 +27,7 @@ from koordpy.devices.dra.filters.claim_refusal import IN_USE, PLUGIN, claims_ref
 from koordpy.devices.dra.filters.claim_requests import Alternative, UnallocatedClaim
 from koordpy.devices.dra.filters.cross_node_search import SharedDevices
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
+from koordpy.devices.dra.filters.evictable_devices import usage_with
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
 from koordpy.devices.dra.ledger.device_objects import whole_devices
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
@@ -114,8 +115,11 @@ class MemberLimitReader:
         devices = {
             device for request in claim.spec.requests for one in request.alternatives for device in self._of(one)
         }
-        lasting = rule.lasting_usage()
-        found = shared_domains(rule, claim, devices, lasting.usage if lasting is not None else self._ledger.usage)
+        lasting, usage = rule.lasting_usage(), self._ledger.usage
+        if lasting is not None:  # without the claims that the draft has freed already
+            held = [key for key in lasting.freed if self._ledger.allocation(key) is not None]
+            usage = usage_with(usage, self._view.objects, held, -1)
+        found = shared_domains(rule, claim, devices, usage)
         if not found.is_single:
             self.limits.one_domain.append((tuple(shapes), found.groups))
         if not found.are_exact:

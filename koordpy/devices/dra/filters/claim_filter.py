@@ -372,6 +372,10 @@ class DynamicResources(DraftClaims, Rule):
         named = tuple(sorted({*self.keys_in_use(), *self._ledger.shared.intersection(self.keys)}))
         return PLUGIN, tuple(wants.content for wants in self.wants()), named, self.rule_key
 
+    def cost_key(self) -> Hashable:
+        """Implements `Rule.cost_key`: equal claims, allocated or not, and equal rules about pairs of devices."""
+        return self.capacity_key(), self.least_bandwidth, self.pod.ask(NUMA) if self.demands_zones else None
+
     def fits_after(self, others: Sequence[PodInfo], node: int) -> bool:
         """Implements `Rule.fits_after`: the claims of all pods find devices together."""
         pods = (*others, self.pod)
