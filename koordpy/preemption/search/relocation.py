@@ -5,7 +5,8 @@ To move a pod is to evict it; its controller recreates it, and the scheduler bin
 moved pods must have new nodes before any pod is evicted. The planner's placement finds the nodes, and the draft
 reserves the capacity there. Off by default (docs/rules/preemption.md 3.4). Three kinds of pods are not moved: pods with
 constraints on other pods (affinity, spread, ports, volumes), pods of a gang below its minimum, and pods that a gate or
-quota would block once they are pending, because they would get no node.
+quota would block once they are pending, because they would get no node. A pod with claims is moved only if each of its
+claims is reserved for moved pods, and if the links of its devices do not become slower (dra.md 10).
 """
 
 from collections import Counter
@@ -18,13 +19,14 @@ from msgspec.structs import replace as changed
 from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import Ints
 from koordpy.devices.family_registry import requested_devices_of
-from koordpy.devices.rule_registry import deal_returning, device_gate, place_returning
+from koordpy.devices.rule_registry import deal_moved, device_gate, place_returning
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.gathered_parts import has_parts
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import gate
 from koordpy.placement.problem import Problem, at_most
 from koordpy.plan.limits import MOVES
+from koordpy.plugins.topology_spread import depends_on_pods
 from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
 from koordpy.pods.pod_info import PodInfo, pod_info
 from koordpy.preemption.rules.entitlement import wants_to_stay
@@ -65,7 +67,9 @@ def movable(pool: Pool, free: Mask, round_state: RoundState, *, priority: int) -
     out, pods = every.copy(), 0
     for i in np.nonzero(every)[0].tolist():
         unit = pool.units[i]
-        fixed = unit.kind is UnitKind.BROKEN or pool.foreign(i) or any(round_state.concerned(pod) for pod in unit.pods)
+        defaults = round_state.inputs.spread_defaults
+        fixed = unit.kind is UnitKind.BROKEN or pool.foreign(i)
+        fixed = fixed or any(depends_on_pods(pod, defaults) for pod in unit.pods)
         if not fixed and priority < SYSTEM_PRIORITY_FLOOR:
             fixed = any(wants_to_stay(pod, round_state.snapshot) for pod in unit.pods)
         out[i] = not fixed and not _is_blocked_when_pending(unit, round_state)
@@ -223,7 +227,7 @@ class Returning:
         round_state = self._round_state
         if len(nodes) < len(pods):
             return None
-        dealt = deal_returning([(pod, nodes[pod.key]) for pod in pods], round_state)
+        dealt = deal_moved([(pod, nodes[pod.key]) for pod in pods], round_state)
         if dealt is None:
             return None
         out = [Back(pod, nodes[pod.key], dealt.get(pod.key, NO_DEVICES)) for pod in pods]

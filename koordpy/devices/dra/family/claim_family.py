@@ -24,6 +24,7 @@ from koordpy.devices.dra.family.claim_notes import claim_notes
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
 from koordpy.devices.dra.family.plain_costs import plain_costs
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
+from koordpy.devices.dra.filters.claim_moves import move_fault
 from koordpy.devices.dra.filters.claim_refusal import PLUGIN, claims_refusal
 from koordpy.devices.dra.filters.claim_zones import demands_zones, planned_zones
 from koordpy.devices.dra.filters.counted_devices import DeviceCount
@@ -250,7 +251,8 @@ class ClaimedDevices(Family):
         """Implements `Family.allocate`: the pods of each node together, node by node in natural order.
 
         Each node gets the best devices that leave the later nodes enough of the devices which they share with it. A
-        claim of pods on several nodes gets its devices with the node of its first pod.
+        claim of pods on several nodes gets its devices with the node of its first pod. A bound pod is moved: its
+        claims must be free on the draft, and its new devices must have links that are not slower.
         """
         draft, config = now.inputs.draft, now.inputs.config
         given: dict[str, dict[str, Grant]] = {}
@@ -282,7 +284,9 @@ class ClaimedDevices(Family):
                     names = ", ".join(pod.key for pod in pods)
                     faults.append(f"{names} on {draft.snapshot.nodes[node].name}: no devices for the claims")
                 own = choice.grants(found) if found is not None else [{}] * len(pods)
-                for pod, grants in zip(pods, own, strict=True):
+                for pod, rule, grants in zip(pods, rules[node], own, strict=True):
                     given[pod.key] = dict(grants)
+                    if pod.bound and (fault := move_fault(rule, node, grants.values(), draft)):
+                        faults.append(fault)
                     draft.assign(pod, node, devices={CLAIMS: given[pod.key]})
         return FamilyAllocation({key: given[key] for key in nodes}, faults=tuple(faults))
