@@ -17,7 +17,7 @@ from koordpy.api.objects import Node, Pod
 from koordpy.api.storage_objects import CSINode
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.decoding.annotation_settings import whole_number
-from koordpy.pods.pod_info import PodInfo, stays
+from koordpy.pods.pod_info import SUCCEEDED, PodInfo, stays
 from koordpy.simulation.claim_controllers import ClaimControllers
 from koordpy.simulation.result_fields import object_order
 
@@ -79,9 +79,10 @@ def remove_nodes(names: Collection[str], state: ClusterState, controllers: Claim
     """Removes nodes that fail at the same time, with their pods. Returns the pods that may be recreated, in natural
     order.
 
+    Succeeded pods stay: a member that has Succeeded counts in its gang also when its pod is deleted (preemption.md 7).
     controllers: releases the claims of the pods.
     """
-    there = [info for info in state.pods() if info.node in names]
+    there = [info for info in state.pods() if info.node in names and info.pod.status.phase != SUCCEEDED]
     for info in there:
         state.delete(Pod, info.key)
         controllers.release(info.pod)

@@ -117,3 +117,22 @@ def test_missing_ranks_of_linked_gangs_are_indexes_in_the_gang(tmp_path: Path) -
         one["metadata"] = {**one["metadata"], "name": f"{'ab'[i // 3]}-{i % 3}"}
     gangs = simulate(tmp_path, *nodes(6), *groups, *pods, args=("--fail", "n5@2", "--evicted", "drop")).gangs
     assert gangs["b"]["repair"]["ranks"] == [2]
+
+
+def test_members_that_succeeded_on_a_failing_node_still_count(tmp_path: Path) -> None:
+    """The two others come back and complete the gang of four; without the Succeeded one a gate would block them."""
+    group = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}}
+    made = template(labels={"pod-group.scheduling.sigs.k8s.io": "g"})
+    pods: list[Json] = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**made["metadata"], "name": f"g-{i}"},
+            "spec": {**made["spec"], "nodeName": "n0" if i == 0 else "n1"},
+            "status": {"phase": "Succeeded" if i == 1 else "Running"},
+        }
+        for i in range(4)
+    ]
+    answer = simulate(tmp_path, *nodes(3, cpu=2), {**group, "spec": {"minMember": 4}}, *pods, args=("--fail", "n1@2"))
+    assert (answer.bound, answer.gangs["g"]["status"]) == (["g-2", "g-3"], "Scheduled")
+    assert answer.document["failures"] == [{"node": "n1", "round": 2, "pods": ["default/g-2", "default/g-3"]}]
