@@ -34,6 +34,7 @@ from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import Proof
 from koordpy.plan.wanted_nodes import WantedNodes
 from koordpy.plugins.node_independent import find_cause
+from koordpy.pods.pod_info import PodInfo
 from koordpy.provisioning.asking_units import Asking
 from koordpy.provisioning.request_states import RequestPhase, state_of
 
@@ -180,17 +181,16 @@ class Reasons:
         for a gang, the cause of the gang as a whole.
         """
         if state is not None:
-            return self._cause_of(state, unit)
+            return self._cause_of(unit.members[0], state, unit)
         first = {pod.shape: pod for pod in reversed(unit.pending)}
-        known = {shape: self._cause_of(self.round_state.of(pod), unit) for shape, pod in first.items()}
+        known = {shape: self._cause_of(pod, self.round_state.of(pod), unit) for shape, pod in first.items()}
         if any(known.values()) and missing_member(unit, lambda pod: not known[pod.shape]) is not None:
             return next(cause for pod in unit.pending if (cause := known[pod.shape]))
         return find_unit_cause(unit, self.round_state) if unit.is_gang else ""
 
-    def _cause_of(self, state: ShapeState, unit: Unit) -> str:
-        """Returns why no new node would help one pending member; empty if a new node may help."""
+    def _cause_of(self, pod: PodInfo, state: ShapeState, unit: Unit) -> str:
+        """Returns why no new node would help one pending member; empty if a new node may help. state: of the pod."""
         added = self.round_state.config.filters.node_affinity.added_affinity
-        pod = state.pod
         spec = pod.pod.spec
         refusals = _refusals(state)
         if not (spec.affinity or spec.node_selector or added or pod.ties or refusals):
