@@ -15,7 +15,8 @@ from koordpy.api.keys import ACCELERATORS
 
 # number and suffix; the suffix is a unit or an exponent
 _NUMBER = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(.*)", re.ASCII | re.DOTALL)
-_EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,4})", re.ASCII)
+_EXPONENT = re.compile(r"[eE]([+-]?)0*([0-9]{1,4})", re.ASCII)
+_HAS_EXPONENT = re.compile(r"[eE][+-]?[0-9]+$", re.ASCII)
 _SUFFIX = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(10**3),
     "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12), "P": Fraction(10**15), "E": Fraction(10**18),
@@ -58,7 +59,7 @@ def parse_exact(raw: RawQuantity) -> Fraction:
         if exponent is None:
             raise UnreadableError(f"{text!r} is no quantity (as in 2, 500m, 16Gi)")
         # limited, because computing 10^9999 takes long, and such an amount is reduced or rounded anyway
-        scale = Fraction(10) ** max(-400, min(400, int(exponent[1])))
+        scale = Fraction(10) ** max(-400, min(400, int(exponent[1] + exponent[2])))
     value = Fraction(number if number[-1] != "." else number + "0") * scale
     return -value if sign == "-" else value
 
@@ -123,10 +124,13 @@ _DECIMAL_SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
 def canonical_amount(amount: Fraction, like: RawQuantity = "") -> str:
     """Returns an exact amount in Kubernetes' canonical form: no fraction, the largest suffix that allows it.
 
-    like: a quantity with the kind of suffixes that is used: binary (`Gi`) or decimal.
+    like: a quantity with the kind of suffixes that is used: binary (`Gi`), an exponent (`e3`) or decimal.
     """
+    text = str(like).strip()
+    if _HAS_EXPONENT.search(text):
+        return _exponent_text(ceil(amount * 10**9))
     if amount.denominator == 1:
-        number, binary = int(amount), str(like).strip().endswith("i")
+        number, binary = int(amount), text.endswith("i")
         scale, suffixes = (1024, _BINARY_SUFFIXES) if binary else (1000, _DECIMAL_SUFFIXES)
         at = 0
         while number and number % scale == 0 and at + 1 < len(suffixes):
@@ -137,6 +141,15 @@ def canonical_amount(amount: Fraction, like: RawQuantity = "") -> str:
     if milli.denominator == 1:
         return f"{milli}m"
     return f"{micro}u" if micro.denominator == 1 else f"{ceil(amount * 10**9)}n"
+
+
+def _exponent_text(nanos: int) -> str:
+    """Returns nanos as whole units with an exponent that is a multiple of 3: 1500 -> `1500e-9`, 0 -> `0`."""
+    exponent = -9 if nanos else 0
+    while nanos and nanos % 1000 == 0:
+        nanos //= 1000
+        exponent += 3
+    return f"{nanos}e{exponent}" if exponent else str(nanos)
 
 
 def canonical_text(raw: RawQuantity) -> str:
