@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from koordpy.api.claim_objects import ClaimConsumer, ResourceClaim
+from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import canonical_text
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.simulation.result_fields import object_order
@@ -51,7 +52,7 @@ class ClaimRounds:
             "name": meta.name,
             "origin": _origin(claim),
             "round": self._known[key][1] if key in self._known else None,
-            "reservedFor": sorted(map(_consumer, claim.status.reserved_for)),
+            "reservedFor": sorted(map(_consumer, claim.status.reserved_for), key=natural_key),
             "results": results,
             "nodeSelector": found.get("nodeSelector"),
             "config": devices.get("config", []),

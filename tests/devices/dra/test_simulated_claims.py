@@ -118,6 +118,12 @@ def test_claims_of_a_simulation(tmp_path: Path, objects: list[Json], wanted: dic
     assert given == wanted
 
 
+def test_pods_that_have_reserved_a_claim_are_in_natural_order(tmp_path: Path) -> None:
+    users = [pod(name, "c") for name in ("p-10", "p-2", "p-1")]
+    document = simulate(tmp_path, node("n1"), device_class(), offered(D0), claim("c"), *users).document
+    assert [one["reservedFor"] for one in document["claims"]] == [["p-1", "p-2", "p-10"]]
+
+
 def test_devices_of_different_nodes_may_have_equal_names(tmp_path: Path) -> None:
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 2}
     slices = [
