@@ -257,22 +257,30 @@ def units_waiting_for_victims(plan: RoundPlan, snapshot: Snapshot) -> frozenset[
     return frozenset(out)
 
 
-def overcommitted(state: ClusterState, name: str) -> bool:
-    """Returns True if the pods on a node, including assumed pods, request more than the node's allocatable amounts."""
-    node = state.nodes.get(name)
-    return node is not None and not _fits(state, node, 0, {})
+def is_overcommitted(state: ClusterState, node: NodeInfo, resources: Iterable[str]) -> bool:
+    """Returns True if a node has more pods than allowed, or if its pods request more of one of these resources than is
+    allocatable. Assumed pods count. Other resources are not checked, as on the kubelet (kube-parity.md 2.5)."""
+    return not _fits(state, node, 0, dict.fromkeys(resources, 0))
+
+
+def lacks_capacity_of(now: NodeInfo, then: NodeInfo, resources: Iterable[str]) -> bool:
+    """Returns True if a node allows fewer pods than before, or if less of one of these resources is allocatable."""
+    return any(now.allocatable.get(name, 0) < then.allocatable.get(name, 0) for name in (PODS, *resources))
 
 
 def _fits(state: ClusterState, node: NodeInfo, count: int, amounts: Amounts) -> bool:
-    """Returns True if a node has capacity for further pods. count: number of pods; amounts: sum of their requests.
-
-    If `amounts` is empty, all resources that the node's pods use are checked, to detect overcommitment.
-    """
+    """Returns True if a node has capacity for further pods. count: number of pods; amounts: sum of their requests."""
     pods, used = state.usage.usage_of(node.name)
     if pods + count > node.allocatable.get(PODS, 0):
         return False
-    names = amounts or used
-    return all(used.get(name, 0) + amounts.get(name, 0) <= node.allocatable.get(name, 0) for name in names)
+    return all(used.get(name, 0) + more <= node.allocatable.get(name, 0) for name, more in amounts.items())
+
+
+def is_replaced(now: NodeInfo | None, then: NodeInfo | None) -> bool:
+    """Returns True if a node was removed or recreated under its name. now, then: None if the node does not exist."""
+    if now is None or then is None:
+        return True
+    return now.node.metadata.uid != then.node.metadata.uid
 
 
 def differs(state: ClusterState, now: NodeInfo | None, then: NodeInfo | None) -> bool:
@@ -280,11 +288,9 @@ def differs(state: ClusterState, now: NodeInfo | None, then: NodeInfo | None) ->
     (`repair.lostConditions`) changed. now, then: None if the node does not exist."""
     if now is then:
         return now is None
-    if now is None or then is None:
+    if now is None or then is None or is_replaced(now, then):
         return True
     if now.labels != then.labels or now.taints != then.taints:
-        return True
-    if now.node.metadata.uid != then.node.metadata.uid:
         return True
     if now.node.status.declared_features != then.node.status.declared_features:
         return True

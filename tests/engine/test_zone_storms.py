@@ -29,6 +29,7 @@ def test_whatever_fails_devices_are_in_the_zones_of_their_pods(first: int) -> No
     [
         pytest.param(64, id="pods-with-a-demand-were-not-known-to-use-zones-after-a-start"),
         pytest.param(120, id="a-claim-in-the-second-zone-waits-until-pods-fill-the-first"),
+        pytest.param(165, id="a-node-is-made-anew-with-fewer-gpus-after-the-first-binding-of-a-gang"),
     ],
 )
 def test_what_went_wrong_once_goes_right(seed: int) -> None:

@@ -2,10 +2,10 @@
 """Records of the Bindings in progress, by unit, their order on a node (`NodeOrder`), and the checks right before each
 Binding (`Obstacles`).
 
-A Binding is sent only if this process leads, the pod has the planned uid, its node exists and is not overcommitted,
-its planned devices are still free, and its kubelet has not rejected such a pod since the plan was made (numa.md 8.6).
-Before the first Binding of a unit, the labels and taints of its nodes must also be the same as in the plan, because the
-placement of the whole unit depends on them.
+A Binding is sent only if this process leads, the pod has the planned uid, its node is the planned object (same uid)
+and has capacity for the pod, its planned devices are still free, and its kubelet has not rejected such a pod since the
+plan was made (numa.md 8.6). Before the first Binding of a unit, the labels and taints of its nodes must also be the
+same as in the plan, because the placement of the whole unit depends on them.
 
 All pods of a gang are checked before its first Binding; then each pod before its own Binding. While claims are being
 bound, all pods of the unit are checked repeatedly.
@@ -20,7 +20,7 @@ from koordpy.devices.family_registry import FAMILY_NAMES
 from koordpy.engine.binding.volume_writes import PodClaims
 from koordpy.engine.engine_context import Context
 from koordpy.engine.queue_entry import QueuedPod
-from koordpy.engine.staleness import devices_lost, differs, overcommitted
+from koordpy.engine.staleness import devices_lost, differs, is_overcommitted, is_replaced, lacks_capacity_of
 from koordpy.plan.round_plan import Placement
 from koordpy.pods.pod_info import PodInfo
 
@@ -144,9 +144,10 @@ class Obstacles:
         """Returns the obstacle of one Binding as a word for metrics; empty for none.
 
         `not_sent`: leadership has ended, or this process is stopping. `pod`: the pod is deleted, replaced, or not
-        assumed on this node any more. `node`: the node is removed or changed, or its kubelet has rejected such a pod
-        since the plan. `room`: another scheduler has used up the capacity. Name of a device family: a planned device is
-        not available. `late`: the unit's deadline has passed. `withdrawn`: the Bindings of the unit were withdrawn.
+        assumed on this node any more. `node`: the node is removed, recreated or changed, or its kubelet has rejected
+        such a pod since the plan. `room`: another scheduler has used up the capacity, or the node has less than before.
+        Name of a device family: a planned device is not available. `late`: the unit's deadline has passed. `withdrawn`:
+        the Bindings of the unit were withdrawn.
         """
         if not self._may_send():
             return "not_sent"
@@ -156,14 +157,20 @@ class Obstacles:
             return "pod"
         if now.pod.metadata.deletion_timestamp is not None:
             return "pod"
-        current = self._state.nodes.get(node)
-        if current is None or (not job.commit.sent and differs(self._state, current, job.node)):
+        current, planned = self._state.nodes.get(node), job.node
+        if current is None or planned is None or is_replaced(current, planned):
+            return "node"
+        if not job.commit.sent and differs(self._state, current, planned):
             return "node"
         rejections = self._state.rejections
         if rejections is not None and rejections.takes_no(now, node, self._now()):
             return "node"
-        # pods placed by this process do not overcommit a node, so the check is needed only after a foreign Binding
-        if self._feeds.pods.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
+        # pods placed by this process do not overcommit a node, so the check is needed only after a foreign Binding, or
+        # if the node has less capacity than before
+        is_loaded = self._feeds.pods.foreign_marks.get(node, 0) != job.mark
+        if (is_loaded or lacks_capacity_of(current, planned, now.requests)) and is_overcommitted(
+            self._state, current, now.requests
+        ):
             return "room"
         if lost := devices_lost(self._state, [job.placement]):
             return lost
