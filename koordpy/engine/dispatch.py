@@ -189,8 +189,9 @@ class Dispatcher:
                 self._queue.settle_error(entry)
         for unit_id, victims in parts.evictions.items():
             # 4. evictions without a preemptor: of stale gangs, and of quotas above their runtime
-            overtaken_beside = begun.concurrent.touches(snapshot, (), victims)
-            if unit_id not in tried and self._eviction_starter.victims_unchanged(victims) and not overtaken_beside:
+            if unit_id in tried or begun.concurrent.touches(snapshot, (), victims):
+                continue
+            if not find_stale_reason(self._state, snapshot, (), parts.foreign, parts.victims, victims):
                 self._evict(parts, unit_id, victims, None)
         # 5. messages
         self._warn(plan.warnings)
@@ -300,9 +301,8 @@ class Dispatcher:
         withheld from other units, except if a pod of the unit itself has changed.
         """
         unit, begun = entry.unit, parts.round_input
-        why = find_stale_reason(self._state, begun.snapshot, placed, parts.foreign, parts.victims if victims else ())
-        if not why and victims and not self._eviction_starter.victims_unchanged(victims):
-            why = "victim"
+        going = parts.victims if victims else ()
+        why = find_stale_reason(self._state, begun.snapshot, placed, parts.foreign, going, victims)
         if not why and (placed or victims) and begun.concurrent.touches(begun.snapshot, placed, victims):
             why = "beside"
         if not why:

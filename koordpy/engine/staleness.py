@@ -41,18 +41,22 @@ def find_stale_reason(
     placements: Sequence[Placement],
     foreign: Mapping[str, Sequence[PodInfo]],
     victims: Collection[str] = (),
+    evictions: Sequence[Eviction] = (),
 ) -> str:
     """Returns why a unit's plan is stale, as a word for logs and metrics; empty if it is not stale.
 
-    `pod`: a pod was deleted or changed. `node`: a node was removed, relabelled, tainted or reported broken. `room`: a
-    node has too little capacity now. `neighbour`: another scheduler bound a pod to the node, and one of the pods has
-    affinity or spread terms or host ports. `group`: settings of the gang changed. `topology`: the layers changed. Name
-    of a device family: a planned device is not available any more.
+    `pod`: a pod was deleted or changed. `node`: a node was removed, recreated, relabelled, tainted or reported broken.
+    `room`: a node has too little capacity now. `neighbour`: another scheduler bound a pod to the node, and one of the
+    pods has affinity or spread terms or host ports. `group`: settings of the gang changed. `topology`: the layers
+    changed. Name of a device family: a planned device is not available any more. `victim`: a victim of the unit was
+    deleted or changed.
+
+    The nodes to which moved pods return are checked as those of the placements, but not their devices.
 
     foreign: node -> pods that other schedulers bound to it since the snapshot. victims: keys of pods that the plan
-    evicts; their devices, and devices of terminating pods, count as free.
+    evicts; their devices, and devices of terminating pods, count as free. evictions: of the unit.
     """
-    # node -> number of placed pods, sum of their requests, True if one of them has inter-pod rules or host ports
+    # node -> number of placed and returning pods, sum of their requests, True if one has inter-pod rules or host ports
     need: dict[str, tuple[int, Amounts, bool]] = {}
     gangs: dict[GangRef, None] = {}
     for placement in placements:
@@ -64,9 +68,10 @@ def find_stale_reason(
             return "pod"
         if now.gang is not None:
             gangs[now.gang] = None
-        count, amounts, interacts = need.get(placement.node) or (0, {}, False)
-        add_amounts(amounts, now.requests)
-        need[placement.node] = (count + 1, amounts, interacts or _interacts(now))
+        _add_need(need, placement.node, now)
+    for eviction in evictions:
+        if eviction.returns_to:
+            _add_need(need, eviction.returns_to, snapshot.pods[eviction.pod_key])
     for name, (count, amounts, interacts) in need.items():
         node = state.nodes.get(name)
         planned = snapshot.nodes[snapshot.index[name]]
@@ -83,7 +88,25 @@ def find_stale_reason(
     new_pods = [pod for name in need for pod in foreign.get(name, ())]
     if lost := devices_lost(state, placements, victims, new_pods):
         return lost
-    return _group_changed(state, snapshot, gangs, need)
+    return _group_changed(state, snapshot, gangs, need) or ("" if _victims_unchanged(state, evictions) else "victim")
+
+
+def _add_need(need: dict[str, tuple[int, Amounts, bool]], node: str, pod: PodInfo) -> None:
+    """Adds a pod to what a plan needs on a node."""
+    count, amounts, interacts = need.get(node) or (0, {}, False)
+    add_amounts(amounts, pod.requests)
+    need[node] = (count + 1, amounts, interacts or _interacts(pod))
+
+
+def _victims_unchanged(state: ClusterState, victims: Iterable[Eviction]) -> bool:
+    """Returns True if all victims are still running on their nodes and are not terminating."""
+    for victim in victims:
+        info = state.pod(victim.pod_key)
+        if info is None or info.uid != victim.uid or info.node != victim.node or info.finished:
+            return False
+        if info.pod.metadata.deletion_timestamp:
+            return False
+    return True
 
 
 def devices_lost(
@@ -197,9 +220,17 @@ class PlanGround:
     possible any more.
     """
 
-    def __init__(self, state: ClusterState, placements: Sequence[Placement], victims: Collection[str]) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        placements: Sequence[Placement],
+        victims: Collection[str],
+        evictions: Sequence[Eviction] = (),
+    ) -> None:
+        """victims: keys of all pods that the plan evicts. evictions: of the unit; moved pods need their new nodes."""
         self._state, self._placements, self._victims = state, placements, victims
-        self._nodes = {one.node: state.nodes.get(one.node) for one in placements}
+        names = {one.node for one in placements} | {one.returns_to for one in evictions if one.returns_to}
+        self._nodes = {name: state.nodes.get(name) for name in names}
         self._seen: list[object] = []
         """Result of `ClusterState.ground` for which `_lost` was computed; empty before the first call of `lost`."""
         self._lost = ""

@@ -23,6 +23,7 @@ CONFIGURED: dict[str, tuple[str, ...]] = {
     "autoscaling": ("autoscaling",),
     "repair": ("repair",),
     "lease": ("leader_election",),
+    "consolidation": ("consolidation",),
     "constraints": ("filters", "pod_topology_spread"),
 }
 """Name -> where it stands in the configuration."""

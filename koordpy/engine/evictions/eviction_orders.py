@@ -31,16 +31,6 @@ class EvictionStarter:
         self._said: dict[str, str] = {}
         """Unit -> names of the victims that `--dry-run` has logged for it last."""
 
-    def victims_unchanged(self, victims: Iterable[Eviction]) -> bool:
-        """Returns True if all victims are still running on their nodes and are not terminating."""
-        for victim in victims:
-            info = self._state.pod(victim.pod_key)
-            if info is None or info.uid != victim.uid or info.node != victim.node or info.finished:
-                return False
-            if info.pod.metadata.deletion_timestamp:
-                return False
-        return True
-
     def may_need_no_victims(self, entry: Entry) -> bool:
         """Returns True if capacity was freed while victims were selected for a unit. Returns True at most once per
         entry."""
@@ -75,7 +65,7 @@ class EvictionStarter:
             capacity_changes=(lambda: 0)
             if entry is None or entry.replanned_for_capacity
             else (lambda: self._queue.capacity_changes),
-            stale_reason=PlanGround(self._state, placed, going).lost,
+            stale_reason=PlanGround(self._state, placed, going, victims).lost,
             losers=self._losers(victims),
             nominated_now=frozenset(one.pod_key for one in plan.nominations if one.unit != unit),
         )
