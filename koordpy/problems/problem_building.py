@@ -185,7 +185,9 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
                 distinct or any(pod.shape in some for some in among.one_of)
                 for distinct, pod in zip(ruled, kinds, strict=True)
             ]
-        costs = [tuple(rule.cost_key() for rule in round_state.of(pod).rules) for pod in kinds]
+        costs = [
+            tuple(cost for rule in round_state.of(pod).rules if (cost := rule.cost_key()) is not None) for pod in kinds
+        ]
         shapes, kinds, members, alone = _merge_shapes(shapes, kinds, members, alone, ruled, stocks, costs)
     one_of = among.one_of if among is not None else ()
     valued = unit_costs(kinds, unit.members, round_state, gather=goal) if not emptied else None
