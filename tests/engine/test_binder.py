@@ -208,8 +208,12 @@ def path_of(n: int) -> str:
 async def bind_all(
     binder: Binder, bindings: Sequence[Binding], *, may_send: Callable[[], bool] = lambda: True
 ) -> list[BindOutcome]:
-    """One after the other."""
-    return [await binder.bind(binding, may_send=may_send) for binding in bindings]
+    """One after the other, each when the rate limit allows it."""
+    outcomes = []
+    for binding in bindings:
+        await binder.take_turn()
+        outcomes.append(await binder.bind(binding, may_send=may_send))
+    return outcomes
 
 
 async def test_a_gang_is_sent_in_rank_order_and_one_failure_stops_nobody(server: ScriptedServer) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -14,15 +15,17 @@ from koordpy.apiserver.resource_shelf import Change
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.engine.binding.binder import Binding, BindOutcome
 from koordpy.engine.binding.unit_commit import Obstacles, PendingBinding, SendPermission, UnitCommit
+from koordpy.engine.client.token_bucket import TokenBucket
 from koordpy.engine.queue_entry import queued_pod
 from koordpy.engine.staleness import find_stale_reason
 from koordpy.plan.round_plan import Placement
-from tests.engine.live import Live, gang, in_virtual_time, live, small, until
+from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 from tests.engine.manifests import CLAIMS_OF_DEVICES, DEVICES, GPU, minors
 from tests.engine.parts import a_context
 from tests.engine.stage import device
 from tests.engine.test_degraded_gangs import figures
 from tests.engine.test_reservations import claim, offer, users
+from tests.engine.virtual import Wire
 from tests.numa.test_overtaken_zones import NIC, made, nics, zones
 from tests.numa.test_zone_placements import node as zoned_node
 from tests.scenarios import cluster as scenes
@@ -205,3 +208,39 @@ async def test_the_claims_of_a_member_that_is_held_back_are_free_again() -> None
         await until(lambda: cluster.bound("g-0", "g-1"))
         steps = [one for i, one in enumerate(seen) if i == 0 or one != seen[i - 1]]
         assert steps == [("g-0", {"g-1"}), ("", set()), ("", {"g-1"}), ("g-1", {"g-1"})]
+
+
+@pytest.mark.parametrize("is_gang", [False, True], ids=["pods", "gang"])
+def test_a_binding_that_the_rate_limit_holds_back_is_checked_again(is_gang: bool) -> None:
+    """The first Binding takes the last token. Meanwhile n1 is made anew."""
+
+    @in_virtual_time
+    async def scene() -> None:
+        async with live([small("n1")]) as cluster:
+            client = Wire(cluster.server)
+            async with cluster.running(client=client) as scheduler:
+                clock = asyncio.get_running_loop().time
+                sent, bind = [], scheduler.binder.bind
+
+                async def counting(binding: Binding, **options: Any) -> BindOutcome:
+                    sent.append((binding.name, cluster.server.store.get("nodes", "n1")["metadata"]["uid"]))
+                    return await bind(binding, **options)
+
+                scheduler.binder.bind = counting  # type: ignore[method-assign]
+                made = (
+                    gang("g", 2, gpus=1)
+                    if is_gang
+                    else [pod(f"g-{i}", gpus=1, cpu="0", memory="1Mi") for i in range(2)]
+                )
+                client.bucket = TokenBucket(1.0, 1, clock=clock)
+                old = cluster.server.store.get("nodes", "n1")["metadata"]["uid"]
+                cluster.create(*made)
+                await until(lambda: len(sent) == 1)
+                make_anew(cluster, "n1", 2)
+                client.bucket.qps = 0.0
+                new = cluster.server.store.get("nodes", "n1")["metadata"]["uid"]
+                await until(lambda: len(sent) == 2)
+                assert [uid for _, uid in sent] == [old, new]
+                assert figures(scheduler, "koordpy_conflicts_total")['{kind="node"}'] == 1.0
+
+    scene()

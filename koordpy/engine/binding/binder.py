@@ -22,6 +22,7 @@ from koordpy.engine.client.api_client import ApiClient
 from koordpy.engine.client.api_errors import ApiError, Unreachable
 from koordpy.engine.client.api_resources import PODS
 from koordpy.engine.client.backoff import Backoff
+from koordpy.engine.client.token_bucket import UNLIMITED
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +89,11 @@ class Binder:
         """settle_seconds: how long a Binding may still take effect after its reply was lost."""
         self._client, self._clock, self._settle_seconds = client, clock, settle_seconds
 
+    async def take_turn(self) -> bool:
+        """Waits until the client's rate limit allows one more call, for `bind`, which does not wait for it. So the
+        caller can check the Binding again after the wait. Returns True if it had to wait."""
+        return await self._client.bucket.take()
+
     async def bind(self, binding: Binding, *, may_send: Callable[[], bool] = lambda: True) -> BindOutcome:
         """Binds one pod. Does not raise for errors of the API server.
 
@@ -107,7 +113,7 @@ class Binder:
         target = {"apiVersion": "v1", "kind": "Node", "name": binding.node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         try:
-            await self._client.post(PODS.path(binding.namespace, binding.name, "binding"), body)
+            await self._client.post(PODS.path(binding.namespace, binding.name, "binding"), body, bucket=UNLIMITED)
         except ApiError as error:
             return await self._after_error(binding, error, may_send)
         except Unreachable as error:

@@ -238,10 +238,11 @@ class Committer:
     async def _bind(self, job: PendingBinding) -> None:
         """Checks one Binding, sends it, and handles its outcome."""
         commit, placement = job.commit, job.placement
-        if commit.gang and not commit.sent and not commit.withdrawn:
-            # the first Binding of the gang: no member is bound if one of them cannot be
-            commit.withdrawn = bool(self._obstacles.of_unit(commit))
-        if why := self._obstacles.of(job):
+        why = self._obstacles.of_next(job)
+        if not why and await self._binder.take_turn():
+            # the cluster may have changed while the rate limit held the Binding back
+            why = self._obstacles.of_next(job)
+        if why:
             if why not in EXPECTED:
                 self._metrics.conflicts.labels(why).inc()
             self._give_back(job, errors=0)

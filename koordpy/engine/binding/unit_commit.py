@@ -140,6 +140,14 @@ class Obstacles:
         """Returns the first obstacle of any of the unit's Bindings; empty for none."""
         return next((why for job in commit.jobs if (why := self.of(job))), "")
 
+    def of_next(self, job: PendingBinding) -> str:
+        """Returns the obstacle of the Binding that is to be sent now; empty for none. Before the first Binding of a
+        gang it withdraws the gang if one of its Bindings has an obstacle, so that no member is bound."""
+        commit = job.commit
+        if commit.gang and not commit.sent and not commit.withdrawn:
+            commit.withdrawn = bool(self.of_unit(commit))
+        return self.of(job)
+
     def of(self, job: PendingBinding) -> str:
         """Returns the obstacle of one Binding as a word for metrics; empty for none.
 

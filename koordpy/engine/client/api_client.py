@@ -195,9 +195,11 @@ class ApiClient:
 
     # -- writes -------------------------------------------------------------------------------------------------------
 
-    async def post(self, path: str, body: Body, *, type: type[T] | None = None) -> T | None:
-        """Posts an object. Returns the reply decoded as `type`; None without a type."""
-        reply = await self.request("POST", path, body=body)
+    async def post(
+        self, path: str, body: Body, *, type: type[T] | None = None, bucket: TokenBucket | None = None
+    ) -> T | None:
+        """Posts an object. Returns the reply decoded as `type`; None without a type. bucket: as in `request`."""
+        reply = await self.request("POST", path, body=body, bucket=bucket)
         return self._decode(reply, type, path) if type is not None else None
 
     async def put(self, path: str, body: Body, *, type: type[T] | None = None) -> T | None:
@@ -215,9 +217,7 @@ class ApiClient:
         type: type[T] | None = None,
     ) -> T | None:
         """Patches an object; returns as `post`. Kind `apply` is a server-side apply with force."""
-        params: dict[str, str | int] = {}
-        if kind == "apply":
-            params = {"fieldManager": field_manager, "force": "true"}
+        params: Params = {"fieldManager": field_manager, "force": "true"} if kind == "apply" else {}
         reply = await self.request("PATCH", path, body=body, content_type=PATCH_CONTENT_TYPES[kind], params=params)
         return self._decode(reply, type, path) if type is not None else None
 

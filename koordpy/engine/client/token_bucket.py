@@ -34,10 +34,12 @@ class TokenBucket:
         self._filled_at = now
         return max(0.0, -self._tokens / self.qps)
 
-    async def take(self) -> None:
-        """Waits for a token, and takes it."""
-        if wait := self.reserve():
+    async def take(self) -> bool:
+        """Waits for a token, and takes it. Returns True if it had to wait."""
+        wait = self.reserve()
+        if wait:
             await self._sleep(wait)
+        return wait > 0
 
 
 UNLIMITED = TokenBucket(0.0, 1)
