@@ -44,11 +44,16 @@ class DeviceCheck:
         self.names_of = view.objects.names_of if view is not None else lambda pod: []
         self.slices = _current(view.objects.slices.values()) if view is not None else {}
         gone = {pod.uid for pod in draft.evicted.values()}
+        in_use = self._claims_in_use()
         self.stated = {
             key: claim
             for key, claim in self.claims.items()
             if claim.status.allocation is not None
-            and not (claim.status.reserved_for and all(one.uid in gone for one in claim.status.reserved_for))
+            and not (
+                key not in in_use
+                and claim.status.reserved_for
+                and all(one.uid in gone for one in claim.status.reserved_for)
+            )
         }
         """Key of a claim -> its allocation, for claims that stay allocated after the plan's evictions."""
         promised: Mapping[str, Grant] = view.promised if view is not None else {}
@@ -68,6 +73,16 @@ class DeviceCheck:
             if all(one.uid in pending | groups for one in self.stated[key].status.reserved_for):
                 del self.stated[key]  # no pod uses the current allocation, so the plan may replace it
         self._sum_up()
+
+    def _claims_in_use(self) -> set[str]:
+        """Returns the claims that pods of the draft use with their current allocation."""
+        draft, found, given = self.draft, set[str](), set[str]()
+        for key in draft.placed:
+            pod = draft.snapshot.pods[key]
+            given.update(draft.family_devices_of(key, CLAIMS) or {})
+            if key not in draft.evicted:
+                found.update(f"{pod.namespace}/{one.name}" for one in self.names_of(pod.pod))
+        return found - given
 
     def _sum_up(self) -> None:
         """Adds up the allocations of all claims: whole devices, shares, capacities and counters."""

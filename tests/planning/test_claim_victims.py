@@ -83,3 +83,11 @@ def test_a_gang_evicts_a_pod_whose_devices_are_on_another_node() -> None:
     plan = planned([*objects, group("g", 2), *members])
     assert [one.pod_key for one in plan.evictions] == ["default/v0"]
     assert bound(plan) == {"p-0": "n1", "p-1": "n1"}
+
+
+def test_a_claim_that_a_pod_of_the_round_shares_frees_no_devices() -> None:
+    """q is placed first and shares a claim with v, so evicting v for p frees no device."""
+    objects = [CLASS, node("n1:8"), offers("n1", "g0"), holding("c", "n1", ["g0"], "v"), resource_claim("d", asks())]
+    objects += [user("v", "c", at="n1", priority=0), user("q", "c", priority=20), user("p", "d", priority=10)]
+    plan = planned(objects)
+    assert (bound(plan), plan.evictions) == ({"q": "n1"}, ())

@@ -150,12 +150,13 @@ class ClaimLedger(DeviceLedger):
         return self._objects.claims[claim].status.reserved_for
 
     def evict(self, pod: PodInfo) -> None:
-        """Implements `DeviceLedger.evict`: a claim is free once the Draft evicts all of its consumers."""
+        """Implements `DeviceLedger.evict`: a claim is free once the Draft evicts all of its consumers, unless a pod
+        that the Draft has placed uses it."""
         for claim in self._objects.by_consumer.get(pod.uid, ()) if self._frees else ():
             gone = self._gone.setdefault(claim, set())
             gone.add(pod.uid)
             known = self._objects.claims[claim]
-            if all(one.uid in gone for one in self._consumers(claim)):
+            if all(one.uid in gone for one in self._consumers(claim)) and not self.users.get(claim):
                 self.freed[claim] = None
                 assert known.status.allocation is not None
                 self._change(grant_of(known.status.allocation), -1)
