@@ -187,6 +187,10 @@ class Draft:
         finally:
             self._withhold(reservation, -1)
 
+    def withheld_devices(self) -> list[Reservation]:
+        """Returns the withheld reservations with devices, which no other pod may use."""
+        return [one for one in self.withheld if one.devices]
+
     def used_by_pods(self, node: int, column: int) -> int:
         """Returns the amount of a resource (column) that pods use on a node (position), without withheld amounts."""
         withheld = (one.amounts for one in self.withheld)
@@ -292,6 +296,8 @@ class Draft:
             last = max(i for i, one in enumerate(self.withheld) if one is reservation)
             del self.withheld[last]
         self.used += sign * amounts
+        if reservation.devices:
+            self.reservations = {**self.reservations}  # so that all verdicts are computed again
         self._touched[amounts.any(axis=1)] = self.version
 
     def _change(self, info: PodInfo, node: int, sign: int) -> None:

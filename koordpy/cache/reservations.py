@@ -132,6 +132,8 @@ class ReturningPod:
     """Time of the pod's eviction, in seconds since the epoch."""
     until: float
     """End of the reservation, in seconds since the epoch."""
+    devices: AllocatedDevices = field(default_factory=lambda: NO_DEVICES)
+    """Devices of each family that the plan has chosen for the pod on the node."""
 
     @property
     def holder(self) -> str:
@@ -157,9 +159,16 @@ def place(pod: str, node: str, waits_for: Iterable[str] = ()) -> Reservation:
     return Reservation(pod, ReservationStage.NOMINATED, ClosedTo.ALL, node=node, waits_for=frozenset(waits_for))
 
 
-def withheld(unit: str, closed_to: ClosedTo, amounts: NDArray[np.int64], until: float = inf) -> Reservation:
-    """Returns the reservation of a unit without nodes. amounts: [nodes, resources]. until: as in `Reservation`."""
-    return Reservation(unit, ReservationStage.WITHHELD, closed_to, amounts=amounts, until=until)
+def withheld(
+    unit: str,
+    closed_to: ClosedTo,
+    amounts: NDArray[np.int64],
+    until: float = inf,
+    devices: AllocatedDevices = NO_DEVICES,
+) -> Reservation:
+    """Returns the reservation of a unit without nodes. amounts: [nodes, resources]. until, devices: as in
+    `Reservation`."""
+    return Reservation(unit, ReservationStage.WITHHELD, closed_to, amounts=amounts, until=until, devices=devices)
 
 
 def reserved_volumes(reservations: Iterable[Reservation]) -> dict[str, str]:

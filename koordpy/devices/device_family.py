@@ -42,6 +42,7 @@ from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.family_costs import FamilyCosts
+from koordpy.devices.family_moves import FamilyMoves
 from koordpy.devices.family_round import FamilyRound, NodeFacts, Obstruction, Placed
 from koordpy.framework.device_limits import MemberLimits
 from koordpy.framework.filter_protocol import Refusal
@@ -54,7 +55,7 @@ from koordpy.pods.family_books import FamilyBook
 from koordpy.pods.pod_info import PodInfo
 
 
-class Family(FamilyCosts, ABC):
+class Family(FamilyCosts, FamilyMoves, ABC):
     """One device family: answers all questions of the planner, the checks and the messages about its devices."""
 
     name: str = ""

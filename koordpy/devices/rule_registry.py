@@ -10,8 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from koordpy.devices.ascend.jobs.npu_placement import NpuPlacement
-from koordpy.devices.device_family import Family
-from koordpy.devices.family_registry import families_of
 from koordpy.devices.placement_rules import JobPlacement, JobPlan, PlaceConditions, ShownScores
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
@@ -129,30 +127,6 @@ def deal_returning(
             return None
         for key, own in dealt.items():
             given.setdefault(key, {})[one.family] = own
-    return given
-
-
-def deal_moved(places: Sequence[tuple[PodInfo, int]], round_state: RoundState) -> Mapping[str, AllocatedDevices] | None:
-    """Returns `deal_returning` for pods that consolidation moves, on a draft that has evicted them.
-
-    Families without decisive amounts on a node, such as devices of claims, allocate devices as well. None if one of
-    them has a fault.
-    """
-    dealt = deal_returning(places, round_state)
-    if dealt is None:
-        return None
-    given = {key: dict(own) for key, own in dealt.items()}
-    nodes: dict[Family, dict[str, int]] = {}
-    for pod, node in places:
-        for family in families_of(pod, round_state.snapshot):
-            if not family.counts_decide and all(one.family != family.name for one in JOB_PLACEMENTS):
-                nodes.setdefault(family, {})[pod.key] = node
-    for family, own_nodes in nodes.items():
-        found = family.allocate(own_nodes, round_state)
-        if found.faults:
-            return None
-        for key, devices in found.devices.items():
-            given.setdefault(key, {})[family.name] = devices
     return given
 
 

@@ -124,13 +124,13 @@ class RoundReservations:
         so their nodes are reserved as long.
         """
         until = snapshot.now + max((one.grace_seconds for one in evictions), default=0) + extra_seconds
-        places = [(one.pod_key, one.returns_to) for one in evictions if one.returns_to]
-        holders = {returning_holder(snapshot.pods[key]) for key, _ in places if key in snapshot.pods}
-        places += [(one.pod_key, one.node) for one in nominated] if places else []
-        for key, node in places:
+        places = [(one.pod_key, one.returns_to, one.returning_devices) for one in evictions if one.returns_to]
+        holders = {returning_holder(snapshot.pods[key]) for key, *_ in places if key in snapshot.pods}
+        places += [(one.pod_key, one.node, one.devices) for one in nominated] if places else []
+        for key, node, devices in places:
             pod = snapshot.pods.get(key)
             if pod is not None and returning_holder(pod) in holders:
-                self.returning[pod.uid] = ReturningPod(pod.uid, pod, node, snapshot.now, until)
+                self.returning[pod.uid] = ReturningPod(pod.uid, pod, node, snapshot.now, until, devices)
 
     def _drop_returned(self, snapshot: Snapshot) -> None:
         """Drops moved pods after a cancelled eviction, after their time limit, or after their successors are bound."""

@@ -269,14 +269,14 @@ class RoundState:
             self._among.update({one.ref: known for one in unit.gangs})
         return known[1]
 
+    def depends_on_pods(self, pod: PodInfo) -> bool:
+        """Returns True if other pods, ports or volumes may limit the nodes of a pod."""
+        own, defaults = pod.ties or pod.pod.spec.topology_spread_constraints, self.inputs.spread_defaults
+        return bool(own or (defaults and constraints_of(pod, FILTERS, defaults)))
+
     def concerned(self, pod: PodInfo) -> bool:
         """Returns True if a pod may have constraints that concern other members of its gang."""
-        defaults, spec = self.inputs.spread_defaults, pod.pod.spec
-        if defaults and constraints_of(pod, FILTERS, defaults):
-            return True
-        if pod.ties or spec.topology_spread_constraints or spec.resource_claims:
-            return True
-        return bool(pod.asks) and limits_members(pod, self.inputs)
+        return self.depends_on_pods(pod) or (bool(pod.asks) and limits_members(pod, self.inputs))
 
     def available_to(self, pod: PodInfo) -> AvailableCapacity | None:
         """Returns the reserved capacity that a pod may not use, in this view; None if there is none. The pod may use
@@ -287,7 +287,7 @@ class RoundState:
 
     def _claims_closed_to(self, pod: PodInfo) -> list[Reservation]:
         """Returns the reservations of volumes and of claims' devices that a pod may not use."""
-        return self.reservations.claims_closed_to(pod, self._reserved_for(pod)) if self.draft.has_nominations else []
+        return [*self.draft.withheld_devices(), *self.reservations.claims_closed_to(pod, self._reserved_for(pod))]
 
     def _reserved_for(self, pod: PodInfo) -> frozenset[str]:
         """Returns the keys of the pods with reservations that a pod may use: its own, and those of its unit's
@@ -347,8 +347,7 @@ class RoundState:
         return bool(self.of(pod).verdict().which[node] == 0)
 
     def lets_in(self, pod: PodInfo) -> NDArray[np.bool_]:
-        """Returns [nodes] True if labels, taints and cordon of the node admit a pod. Refusals of NodeRepair are
-        ignored."""
+        """Returns [nodes] True if labels, taints and cordon of the node admit a pod, whatever NodeRepair refuses."""
         return self._static_of(pod).before.fits
 
     @property

@@ -343,6 +343,16 @@ def at_most(problem: Problem, most: Mapping[int, Mapping[int, int]]) -> Problem:
     return problem
 
 
+def without_nodes(problem: Problem, nodes: Collection[int]) -> Problem:
+    """Returns the problem in which no pod is allowed on the given nodes."""
+    out = []
+    for shape in problem.shapes:
+        allowed = shape.allowed.copy()
+        allowed[list(nodes)] = 0
+        out.append(replace(shape, allowed=allowed))
+    return replace(problem, shapes=tuple(out))
+
+
 @dataclass(frozen=True, slots=True)
 class Solution:
     """Answer to a Problem."""

@@ -158,6 +158,8 @@ NODE_COVER_COMBINATIONS = 8
 chooses."""
 MOVES = 20_000
 """Maximum of (pods x nodes) for which moves of running pods are searched that free capacity."""
+RETURN_TRIES = 16
+"""Maximum number of placements tried for the pods of one moved unit, each without nodes that lacked devices before."""
 LEVEL_9_UNITS = 40
 """Maximum number of units of cost level 9 that one solve decides: their weights are powers of two."""
 PRIORITY_PARTS = 4

@@ -137,6 +137,8 @@ class Eviction:
     """Termination grace period of the pod's spec, in seconds."""
     returns_to: str = ""
     """Node on which capacity is reserved for the moved pod's successor; empty if the pod is not moved."""
+    returning_devices: AllocatedDevices = field(default_factory=lambda: NO_DEVICES)
+    """Devices of each family that are reserved on that node."""
     victim_unit: str = ""
     """Id of the victim's unit, which must not reclaim from `unit` for an hour (preemption.md 3.6); empty if no rule
     reclaims."""

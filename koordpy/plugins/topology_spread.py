@@ -292,10 +292,3 @@ def constraints_of(pod: PodInfo, kind: str, defaults: SpreadDefaults | None) -> 
     if not own and defaults:
         own = defaults.of(pod)
     return [item for item in own if (item.when_unsatisfiable == SCORES) == (kind == SCORES)]
-
-
-def depends_on_pods(pod: PodInfo, defaults: SpreadDefaults | None) -> bool:
-    """Returns True if other pods may decide where a pod fits, by affinity, spread, ports or volumes."""
-    if pod.ties or pod.pod.spec.topology_spread_constraints:
-        return True
-    return bool(defaults and constraints_of(pod, FILTERS, defaults))

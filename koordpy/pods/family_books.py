@@ -61,6 +61,14 @@ class DeviceLedger:
         """
         return None
 
+    def moved_together(self, pod: PodInfo, pods: Mapping[str, PodInfo]) -> frozenset[str] | None:
+        """Returns the uids of all pods that must move if a bound pod moves, because they use the same devices.
+
+        Empty if the pod shares no devices. None if the pod must not move, because its devices do not come free with the
+        pods that use them, or because other pods need them. pods: all pods of the snapshot, by key.
+        """
+        return frozenset()
+
 
 class FamilyView:
     """The devices of one family at one moment. Immutable."""

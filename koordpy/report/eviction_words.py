@@ -113,6 +113,7 @@ def unit_evictions(one: PreemptingUnit, round_state: RoundState) -> list[Evictio
     many = f"{count_noun(len(placed), 'pod')}, " if one.unit.is_gang else ""
     preemptor_text = f"{kind} {name} ({many}priority {min((pod.priority for pod in placed), default=0)}"
     back = {b.pod.key: round_state.snapshot.nodes[b.node].name for b in one.back}
+    devices = {b.pod.key: b.devices for b in one.back}
     taken = {round_state.snapshot.nodes[node].name for node in one.nodes.values()}
     reclaims = any(BY_NAME[name].is_open(round_state.snapshot, round_state.config) for name in RECLAIMING)
     out = []
@@ -127,6 +128,8 @@ def unit_evictions(one: PreemptingUnit, round_state: RoundState) -> list[Evictio
                 text = f"{rule.reason if rule is not None else 'Moved'} for {kind} {name}: {victim.why}"
             returns_to = back.get(pod.key, "")
             evicted = _eviction(pod, victim.rule, name, text, unit=one.unit.id, returns_to=returns_to)
+            if devices.get(pod.key):
+                evicted = replace(evicted, returning_devices=devices[pod.key])
             if reclaims and victim.rule in BY_NAME:
                 evicted = replace(evicted, victim_unit=round_state.unit_id(pod))
             out.append(evicted)

@@ -162,10 +162,10 @@ class DeviceCheck:
                 if not self._is_offered(granted.device, node):
                     faults.append(f"{what} is not offered there")
         take = self.draft.family_devices_of(pod.key, NUMA_FAMILY)
-        faults += misaligned_devices(pod, self._devices_of(pod, node, shares=True), take)
+        faults += misaligned_devices(pod, self.devices_of(pod, node, shares=True), take)
         return faults + (self._slow_links(pod, node) if given else [])
 
-    def _devices_of(self, pod: PodInfo, node: NodeInfo, *, shares: bool) -> dict[DeviceId, BasicDevice]:
+    def devices_of(self, pod: PodInfo, node: NodeInfo, *, shares: bool) -> dict[DeviceId, BasicDevice]:
         """Returns the devices of all claims of a pod on its node, also of already allocated claims, with their fields.
 
         Devices for admin access are left out, and with `shares` False shared devices.
@@ -185,11 +185,28 @@ class DeviceCheck:
                 found |= {one.device for one in grant if not one.admin and (shares or one.consumed is None)}
         return {one: facts for one in found if (facts := self._facts(one, node)) is not None}
 
+    def claims_of(self, pod: PodInfo) -> list[str]:
+        """Returns the existing claims that a pod names, and those that are reserved for it."""
+        named = [f"{pod.namespace}/{one.name}" for one in self.names_of(pod.pod)]
+        reserved = [
+            key for key, claim in self.claims.items() if any(one.uid == pod.uid for one in claim.status.reserved_for)
+        ]
+        return [key for key in dict.fromkeys([*named, *reserved]) if key in self.claims]
+
+    def stated_devices(self, pod: PodInfo, node: NodeInfo) -> dict[DeviceId, BasicDevice]:
+        """Returns the whole devices of a bound pod's claims by their status, with their fields."""
+        allocations = (self.claims[key].status.allocation for key in self.claims_of(pod))
+        results = (one for each in allocations if each is not None for one in each.devices.results)
+        whole = {
+            DeviceId(one.driver, one.pool, one.device) for one in results if not one.admin_access and not one.share_id
+        }
+        return {one: facts for one in whole if (facts := self._facts(one, node)) is not None}
+
     def _slow_links(self, pod: PodInfo, node: NodeInfo) -> list[str]:
         """Returns the faults of the links between all devices of a pod, including those of already allocated claims."""
         if keys.GPU_MIN_BANDWIDTH not in pod.pod.metadata.annotations:
             return []
-        devices = sorted(self._devices_of(pod, node, shares=False).items())
+        devices = sorted(self.devices_of(pod, node, shares=False).items())
         ordered = [_linked(one, facts) for one, facts in devices]
         return slow_links(pod, node, ordered, partial(self._offered, node), self.draft.snapshot)
 

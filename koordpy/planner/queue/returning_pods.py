@@ -2,9 +2,10 @@
 """Reserves the planned nodes of moved pods for their successors (docs/rules/preemption.md 3.4, repair.md 4.1 and 4.3).
 
 A moved pod is evicted, and its controller creates a new pod, which is to run on the planned node. In a cluster that
-takes seconds. Until then, the capacity on the planned node is closed to units of the moved pod's priority or below. The
-live scheduler remembers the moves (`Snapshot.returning`); offline, the new pods have nominations instead. Nothing is
-reserved here for a broken gang, because it has seats, or for a nominated pod. O(moved pods) for each unit.
+takes seconds. Until then, the capacity on the planned node, and the devices that the plan has chosen there, are closed
+to units of the moved pod's priority or below. The live scheduler remembers the moves (`Snapshot.returning`); offline,
+the new pods have nominations instead. Nothing is reserved here for a broken gang, because it has seats, or for a
+nominated pod. O(moved pods) for each unit.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -37,7 +38,7 @@ class ReturningPods(QueuePolicy):
             if not is_kept and one.node in snapshot.index:
                 amounts = np.zeros_like(snapshot.allocatable)
                 amounts[snapshot.index[one.node]] = snapshot.requests_of([one.pod])
-                reservation = withheld(one.holder, ClosedTo.RANK, amounts, one.until)
+                reservation = withheld(one.holder, ClosedTo.RANK, amounts, one.until, one.devices)
                 round_state.draft.withhold(reservation)
                 self._kept.append((one, reservation))
 

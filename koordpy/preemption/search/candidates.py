@@ -22,7 +22,7 @@ from koordpy.preemption.rules.victim_rules import combined_limits
 from koordpy.preemption.search.device_columns import DeviceColumns, device_relief
 from koordpy.preemption.search.preemptor_sets import PreemptorSet
 from koordpy.preemption.search.reachable_nodes import ReachableNodes
-from koordpy.preemption.search.relocation import rejoins_of, returns_of
+from koordpy.preemption.search.relocation import companions, rejoins_of, returns_of
 from koordpy.preemption.search.victim_pool import Mask, Pool
 from koordpy.preemption.selection.preemption_names import RuleName
 from koordpy.preemption.selection.victim_choice import Choices, Limit, Multiple, Option, Tie, UnitFigures
@@ -89,6 +89,8 @@ def candidates(
     if moves:  # the priority of moved pods does not matter (level 2)
         own = tuple(replace(unit, priority=0) for unit in own)
     tied, multiples = _gangs(pool, round_state, number, of)
+    if moves:
+        tied += companions({i: pool.units[i] for i in units}, of, round_state)
     # the limits of rules and budgets, and the conditions of filters and device families
     covering: list[dict[int, int]] = [{} for _ in budgets]
     for i, unit in zip(units, own, strict=True):

@@ -29,6 +29,7 @@ from koordpy.preemption.selection.preemption_names import EVERY_WAY, NO_GUARD, G
 from koordpy.problems.problem_building import build
 from koordpy.reservations.capacity_view import PREEMPTOR
 from koordpy.verify.eviction_check import EvictedUnit, Round
+from koordpy.verify.move_check import MovedPod, check_moved_devices
 from koordpy.verify.plan_check import check_returns
 from koordpy.verify.plan_fault import PlanFault
 from koordpy.verify.preemption_check import VictimCheck, check_moves, check_victims
@@ -143,7 +144,8 @@ class PreemptionSearch:
         faults = check_returns([(one.pod, names[one.pod.key]) for one in plan.back], round_state)
         for gang in dict.fromkeys(one.pod.gang for one in plan.back if one.pod.gang is not None):
             faults += check_moves(round_state.groups.unit(gang), names, self.now)
-        return faults
+        moved = [MovedPod(one.pod, one.node, one.devices) for one in plan.back]
+        return faults + check_moved_devices(moved, round_state.draft, self.config)
 
     # --- inputs of a search -------------------------------------------------------------------------------------------
 

@@ -3,14 +3,14 @@
 
 To move a pod is to evict it; its controller recreates it, and the scheduler binds the new pod to the planned node. All
 moved pods must have new nodes before any pod is evicted. The planner's placement finds the nodes, and the draft
-reserves the capacity there. Off by default (docs/rules/preemption.md 3.4). Three kinds of pods are not moved: pods with
-constraints on other pods (affinity, spread, ports, volumes), pods of a gang below its minimum, and pods that a gate or
-quota would block once they are pending, because they would get no node. A pod with claims is moved only if each of its
-claims is reserved for moved pods, and if the links of its devices do not become slower (dra.md 10).
+reserves the capacity and the devices there. Off by default (docs/rules/preemption.md 3.4). Four kinds of pods are not
+moved: pods with constraints on other pods (affinity, spread, ports, volumes), pods of a gang below its minimum, pods
+that share devices with a pod that does not move, and pods that a gate or quota would block once they are pending,
+because they would get no node.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,19 +19,19 @@ from msgspec.structs import replace as changed
 from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import Ints
 from koordpy.devices.family_registry import requested_devices_of
-from koordpy.devices.rule_registry import deal_moved, device_gate, place_returning
+from koordpy.devices.move_registry import moved_together, returning_devices
+from koordpy.devices.rule_registry import deal_returning, device_gate, place_returning
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.gathered_parts import has_parts
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import gate
-from koordpy.placement.problem import Problem, at_most
-from koordpy.plan.limits import MOVES
-from koordpy.plugins.topology_spread import depends_on_pods
+from koordpy.placement.problem import Problem, at_most, without_nodes
+from koordpy.plan.limits import MOVES, RETURN_TRIES
 from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
 from koordpy.pods.pod_info import PodInfo, pod_info
 from koordpy.preemption.rules.entitlement import wants_to_stay
 from koordpy.preemption.search.victim_pool import Mask, Pool
-from koordpy.preemption.selection.victim_choice import MovedKind, Rejoin, Return
+from koordpy.preemption.selection.victim_choice import Limit, MovedKind, Rejoin, Return
 from koordpy.preemption.selection.victim_units import UnitKind, VictimUnit
 from koordpy.problems.problem_building import build, hard_keys, hard_level, unit_multiples
 from koordpy.problems.unit_placement import Question, place_unit
@@ -67,16 +67,50 @@ def movable(pool: Pool, free: Mask, round_state: RoundState, *, priority: int) -
     out, pods = every.copy(), 0
     for i in np.nonzero(every)[0].tolist():
         unit = pool.units[i]
-        defaults = round_state.inputs.spread_defaults
-        fixed = unit.kind is UnitKind.BROKEN or pool.foreign(i)
-        fixed = fixed or any(depends_on_pods(pod, defaults) for pod in unit.pods)
+        fixed = unit.kind is UnitKind.BROKEN or pool.foreign(i) or any(map(round_state.depends_on_pods, unit.pods))
         if not fixed and priority < SYSTEM_PRIORITY_FLOOR:
             fixed = any(wants_to_stay(pod, round_state.snapshot) for pod in unit.pods)
         out[i] = not fixed and not _is_blocked_when_pending(unit, round_state)
         pods += len(unit.pods) if out[i] else 0
         if pods * len(round_state.snapshot.nodes) > MOVES:
             return every
+    return _that_move_together(pool, out, round_state)
+
+
+def _that_move_together(pool: Pool, some: Mask, round_state: RoundState) -> Mask:
+    """Returns [units]: the units of `some` without those that share devices with a pod that none of the units has."""
+    out, units = some.copy(), pool.units
+    beside: dict[int, frozenset[str]] = {}
+    for i in np.nonzero(some)[0].tolist():
+        found = moved_together(units[i].pods, round_state.draft)
+        if found is None:
+            out[i] = False
+        elif found:
+            beside[i] = found
+    left = beside
+    while left:
+        movable_uids = {pod.uid for i in beside if out[i] for pod in units[i].pods}
+        left = {i: uids for i, uids in beside.items() if out[i] and not uids <= movable_uids}
+        out[list(left)] = False
     return out
+
+
+def companions(
+    units: Mapping[int, VictimUnit], options: Mapping[int, Sequence[int]], round_state: RoundState
+) -> Iterator[Limit]:
+    """Yields the limits that let units with shared devices move only together.
+
+    units: position in the pool -> unit. options: position in the pool -> options of the unit.
+    """
+    beside = {i: found for i, unit in units.items() if (found := moved_together(unit.pods, round_state.draft))}
+    by_uid: dict[str, list[int]] = {}
+    for i in beside:
+        for pod in units[i].pods:
+            by_uid.setdefault(pod.uid, []).append(i)
+    for i, uids in beside.items():
+        for uid in sorted(uids - {pod.uid for pod in units[i].pods}):
+            terms = tuple((o, 1) for other in by_uid.get(uid, ()) for o in options[other])
+            yield Limit(terms, least=1, when=tuple(options[i]))
 
 
 def _is_blocked_when_pending(moved: VictimUnit, round_state: RoundState) -> bool:
@@ -178,23 +212,36 @@ class Returning:
         of a gang would be higher than before. Expects a draft with the units evicted and the preemptor placed. The new
         placements stay on the draft.
         """
-        round_state = self._round_state
-        out: list[Back] = []
-        for moved in sorted(
-            _joined_by_group(chosen), key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance)
-        ):
+        draft, order = self._round_state.draft, _joined_by_group(chosen)
+        order.sort(key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance))
+        # the amounts that decide which unit is the largest do not count all devices: a unit that fails comes first then
+        for _ in range(len(order)):
+            mark, planned = draft.mark(), {kind: dict(nodes) for kind, nodes in self._planned.items()}
+            out, failed = self._place_in_order(order)
+            if failed is None:
+                return out
+            draft.undo(mark)
+            self._planned = planned
+            if failed is order[0] or not any(map(self._round_state.concerned, failed.pods)):
+                break
+            order.remove(failed)
+            order.insert(0, failed)
+        return None
+
+    def _place_in_order(self, order: Sequence[VictimUnit]) -> tuple[list[Back], VictimUnit | None]:
+        """Places moved units one after another; returns (the moved pods, the unit that does not fit or None)."""
+        round_state, out = self._round_state, list[Back]()
+        tree, index = round_state.snapshot.tree, round_state.snapshot.index
+        for moved in order:
             again = {pod.key: as_pending(pod, round_state) for pod in moved.pods}
             unit, before = _unit(moved, again, round_state)
             back = self._unit_back(unit, again, moved.group)
-            if back is None:
-                return None
-            tree, index = round_state.snapshot.tree, round_state.snapshot.index
-            at = [one.node for one in back]
+            at = [one.node for one in back or ()]
             at += [index[pod.node] for pod in unit.members if pod.bound and pod.node in index]
-            if tree.lowest_common(at)[0] < before:
-                return None
+            if back is None or tree.lowest_common(at)[0] < before:
+                return out, moved
             out += back
-        return out
+        return out, None
 
     def _unit_back(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> list[Back] | None:
         """Places one moved unit: first jobs that a device family places by its rules, then other pods.
@@ -205,7 +252,7 @@ class Returning:
         out: list[Back] = []
         left = dict(again)
         for pods, nodes in place_returning(tuple(again.values()), round_state):
-            back = self._assign_returning(pods, nodes)
+            back, _ = self._assign_returning(pods, nodes)
             if back is None:
                 return None
             out += back
@@ -214,45 +261,60 @@ class Returning:
         if left:
             names = round_state.snapshot.nodes
             placed_unit = unit.with_bound({one.pod.key: names[one.node].name for one in out})
-            found = self._nodes_for(placed_unit, left, group)
-            back = self._assign_returning([left[pod.key] for pod in unit.members if pod.key in left], found)
+            back = self._place_again(placed_unit, left, group)
             if back is None:
                 return None
             out += back
         return out
 
-    def _assign_returning(self, pods: Collection[PodInfo], nodes: Mapping[str, int]) -> list[Back] | None:
-        """Assigns pods to their new nodes on the draft; returns None if a pod has no node, or not enough devices
-        there."""
-        round_state = self._round_state
-        if len(nodes) < len(pods):
-            return None
-        dealt = deal_moved([(pod, nodes[pod.key]) for pod in pods], round_state)
-        if dealt is None:
-            return None
-        out = [Back(pod, nodes[pod.key], dealt.get(pod.key, NO_DEVICES)) for pod in pods]
-        for one in out:
-            round_state.draft.assign(one.pod, one.node, devices=one.devices)
-        return out
+    def _assign_returning(
+        self, pods: Sequence[PodInfo], nodes: Mapping[str, int]
+    ) -> tuple[list[Back] | None, frozenset[int]]:
+        """Assigns pods to their new nodes on the draft.
 
-    def _nodes_for(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> dict[str, int]:
-        """Returns pod key -> node by the planner's placement, if possible on the planned nodes; empty if the pods do
-        not fit.
-
-        Each planned pod that is used is subtracted from `_planned`.
+        Returns (the moved pods, nodes that lack devices for their pods). The moved pods are None, and nothing is
+        assigned, if a pod has no node, or not enough devices there.
         """
         round_state = self._round_state
+        if len(nodes) < len(pods):
+            return None, frozenset()
+        places = [(pod, nodes[pod.key]) for pod in pods]
+        dealt, own = deal_returning(places, round_state), returning_devices(places, round_state)
+        if dealt is None or own.lacking:
+            return None, own.lacking
+        given = {key: {**dealt.get(key, NO_DEVICES), **own.devices.get(key, NO_DEVICES)} for key in nodes}
+        out = [Back(pod, node, given[pod.key]) for pod, node in places]
+        for one in out:
+            round_state.draft.assign(one.pod, one.node, devices=one.devices)
+        return out, frozenset()
+
+    def _place_again(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> list[Back] | None:
+        """Places pods by the planner's placement, if possible on the planned nodes; None if the pods do not fit.
+
+        Each planned pod that is used is subtracted from `_planned`. Nodes that lack devices are left out of the next
+        try.
+        """
+        round_state = self._round_state
+        pods = [again[pod.key] for pod in unit.members if pod.key in again]
+        if unit.plain is None and any(map(round_state.concerned, pods)):
+            # members may limit each other by their devices
+            round_state = round_state.of_changed(unit).of_view(round_state.view)
         problem = build(unit, round_state)
         kinds = {key: kind_of(pod, group, round_state, devices=self._devices) for key, pod in again.items()}
         planned = self._within(unit, problem, kinds)
         if planned is not None:
-            nodes = _placed(unit, planned, round_state)
-            if len(nodes) == len(again):
-                for key, node in nodes.items():
-                    left = self._planned[kinds[key]]
-                    left[node] = left.get(node, 0) - 1
-                return nodes
-        return _placed(unit, problem, round_state)
+            back, _ = self._assign_returning(pods, _placed(unit, planned, round_state))
+            if back is not None:
+                for one in back:
+                    left = self._planned[kinds[one.pod.key]]
+                    left[one.node] = left.get(one.node, 0) - 1
+                return back
+        for _ in range(RETURN_TRIES):
+            back, lacking = self._assign_returning(pods, _placed(unit, problem, round_state))
+            if back is not None or not lacking:
+                return back
+            problem = without_nodes(problem, lacking)
+        return None
 
     def _within(self, unit: Unit, problem: Problem, kinds: Mapping[str, MovedKind]) -> Problem | None:
         """Returns the problem restricted to the planned nodes; None if nothing is planned."""

@@ -22,9 +22,9 @@ from koordpy.devices.dra.family.claim_costs import ClaimCosts
 from koordpy.devices.dra.family.claim_explanation import claim_facts, missing_devices, shown_scores
 from koordpy.devices.dra.family.claim_notes import claim_notes
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
+from koordpy.devices.dra.family.moved_links import slower_nodes
 from koordpy.devices.dra.family.plain_costs import plain_costs
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
-from koordpy.devices.dra.filters.claim_moves import move_fault
 from koordpy.devices.dra.filters.claim_refusal import PLUGIN, claims_refusal
 from koordpy.devices.dra.filters.claim_zones import demands_zones, planned_zones
 from koordpy.devices.dra.filters.counted_devices import DeviceCount
@@ -34,7 +34,8 @@ from koordpy.devices.dra.filters.idle_claims import tied_claims
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import Mask
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_ledger, claim_view
-from koordpy.devices.family_round import FamilyRound, NodeFacts, UnitCosts
+from koordpy.devices.family_moves import ReturningDevices
+from koordpy.devices.family_round import FamilyRound, NodeFacts, Placed, UnitCosts
 from koordpy.devices.links.allocatable_devices import AllocatableDevices
 from koordpy.framework.device_limits import MemberLimits
 from koordpy.framework.filter_protocol import Refusal
@@ -251,18 +252,40 @@ class ClaimedDevices(Family):
         """Implements `Family.allocate`: the pods of each node together, node by node in natural order.
 
         Each node gets the best devices that leave the later nodes enough of the devices which they share with it. A
-        claim of pods on several nodes gets its devices with the node of its first pod. A bound pod is moved: its
-        claims must be free on the draft, and its new devices must have links that are not slower.
+        claim of pods on several nodes gets its devices with the node of its first pod.
+        """
+        pods = now.inputs.snapshot.pods
+        given, lacking = self._give([(pods[key], node) for key, node in nodes.items()], now)
+        faults = [f"{', '.join(keys)} on {node}: no devices for the claims" for node, keys in lacking]
+        return FamilyAllocation(given, faults=tuple(faults))
+
+    def returning_devices(self, places: Placed, now: FamilyRound) -> ReturningDevices:
+        """Implements `FamilyMoves.returning_devices`: the devices of an ordinary plan, if no pod has slower links."""
+        draft, config = now.inputs.draft, now.inputs.config
+        ledger = claim_ledger(draft.ledgers)
+        given, lacking = self._give(places, now)
+        nodes = {draft.snapshot.index[name] for name, _ in lacking}
+        # a claim with a consumer that does not move keeps its devices
+        nodes |= {node for pod, node in places if any(map(ledger.allocation, ledger.claims_of(pod)))}
+        if not nodes:
+            nodes = slower_nodes(places, given, draft, config)
+        return ReturningDevices(given, frozenset(nodes))
+
+    def _give(
+        self, places: Placed, now: FamilyRound
+    ) -> tuple[dict[str, dict[str, Grant]], list[tuple[str, list[str]]]]:
+        """Returns (pod key -> claim -> its devices, nodes without enough devices).
+
+        places: in rank order. Each node without enough devices is (its name, keys of its pods).
         """
         draft, config = now.inputs.draft, now.inputs.config
         given: dict[str, dict[str, Grant]] = {}
-        faults: list[str] = []
+        lacking: list[tuple[str, list[str]]] = []
         by_node: dict[int, list[PodInfo]] = {}
         zones = planned_zones(draft.snapshot, now.inputs)
         rules: dict[int, list[DynamicResources]] = {}
         first: dict[str, int] = {}  # claim -> node of its first pod
-        for key, node in nodes.items():
-            pod = draft.snapshot.pods[key]
+        for pod, node in places:
             rule = DynamicResources(pod, draft, config, zones)
             by_node.setdefault(node, []).append(pod)
             rules.setdefault(node, []).append(rule)
@@ -281,12 +304,9 @@ class ClaimedDevices(Family):
                 is_open = bool(choice.claims) or any(rule.demands_zones for rule in rules[node])
                 found = choice.choose(every=best, others=others if others.claims else None) if is_open else None
                 if found is None and is_open:
-                    names = ", ".join(pod.key for pod in pods)
-                    faults.append(f"{names} on {draft.snapshot.nodes[node].name}: no devices for the claims")
+                    lacking.append((draft.snapshot.nodes[node].name, [pod.key for pod in pods]))
                 own = choice.grants(found) if found is not None else [{}] * len(pods)
-                for pod, rule, grants in zip(pods, rules[node], own, strict=True):
+                for pod, grants in zip(pods, own, strict=True):
                     given[pod.key] = dict(grants)
-                    if pod.bound and (fault := move_fault(rule, node, grants.values(), draft)):
-                        faults.append(fault)
                     draft.assign(pod, node, devices={CLAIMS: given[pod.key]})
-        return FamilyAllocation({key: given[key] for key in nodes}, faults=tuple(faults))
+        return {pod.key: given[pod.key] for pod, _ in places}, lacking

@@ -52,6 +52,8 @@ class ClaimLedger(DeviceLedger):
         """(driver, pool) of each device that was taken or freed, in order."""
         self._leaving: list[str] | None = None
         """`leaving_claims` of the snapshot; None if not computed yet."""
+        self._naming: dict[str, set[str]] | None = None
+        """Claim -> uids of unfinished pods that name it; None if not computed yet."""
         self.memo: dict[Any, Any] = {}
         """Results of the filter for this Draft."""
 
@@ -61,15 +63,16 @@ class ClaimLedger(DeviceLedger):
         if self._usage is None:
             self._usage = self._objects.usage.copy()
             for claim, grant in self.taken.items():
-                if self._stated(claim) is None:
+                if self.stated_allocation(claim) is None:
                     self._change(grant, 1)
         return self._usage
 
     def allocation(self, claim: str) -> Allocation | None:
         """Returns the allocation in the status of a claim, unless evictions have freed it."""
-        return None if claim in self.freed else self._stated(claim)
+        return None if claim in self.freed else self.stated_allocation(claim)
 
-    def _stated(self, claim: str) -> Allocation | None:
+    def stated_allocation(self, claim: str) -> Allocation | None:
+        """Returns the allocation in the status of a claim, also if evictions have freed it."""
         known = self._objects.claims.get(claim)
         return known.status.allocation if known is not None else None
 
@@ -102,7 +105,7 @@ class ClaimLedger(DeviceLedger):
         """Frees the devices of allocated claims that no bound pod uses; returns the function that undoes it."""
         grants = {}
         for claim in claims:
-            allocation = self._stated(claim)
+            allocation = self.stated_allocation(claim)
             assert allocation is not None
             grants[claim] = grant_of(allocation)
             self.freed[claim] = None
@@ -148,6 +151,37 @@ class ClaimLedger(DeviceLedger):
 
     def _consumers(self, claim: str) -> Sequence[ClaimConsumer]:
         return self._objects.claims[claim].status.reserved_for
+
+    def claims_of(self, pod: PodInfo) -> list[str]:
+        """Returns the existing claims that a bound pod names, and the allocated claims that are reserved for it."""
+        named = [f"{pod.namespace}/{one.name}" for one in self._objects.names_of(pod.pod)]
+        keys = dict.fromkeys([*named, *self._objects.by_consumer.get(pod.uid, ())])
+        return [key for key in keys if key in self._objects.claims]
+
+    def moved_together(self, pod: PodInfo, pods: Mapping[str, PodInfo]) -> frozenset[str] | None:
+        """Implements `DeviceLedger.moved_together`: the pods for which the pod's claims are reserved.
+
+        None if a claim is missing, is reserved for no pod or for a PodGroup, or is named by a pod without a
+        reservation.
+        """
+        if self._naming is None:
+            self._naming = {}
+            for one in pods.values():
+                for name in self._objects.names_of(one.pod) if CLAIMS in one.asks and not one.finished else ():
+                    self._naming.setdefault(f"{one.namespace}/{name.name}", set()).add(one.uid)
+        if any(f"{pod.namespace}/{one.name}" not in self._objects.claims for one in self._objects.names_of(pod.pod)):
+            return None
+        found: set[str] = set()
+        for key in self.claims_of(pod):
+            if self.stated_allocation(key) is None and key not in self.taken:
+                continue
+            consumers = self._consumers(key)
+            uids = {one.uid for one in consumers}
+            is_fixed = not consumers or any(one.resource != "pods" for one in consumers)
+            if is_fixed or not self._frees or key in self.taken or not self._naming.get(key, uids) <= uids:
+                return None
+            found |= uids
+        return frozenset(found)
 
     def evict(self, pod: PodInfo) -> None:
         """Implements `DeviceLedger.evict`: a claim is free once the Draft evicts all of its consumers, unless a pod
