@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions that ask the families of a moved pod about its devices (`FamilyMoves`, `DeviceLedger.moved_together`)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from koordpy.cache.plan_draft import Draft
-from koordpy.devices.family_moves import ReturningDevices
+from koordpy.devices.family_moves import MovedAmounts, ReturningDevices
 from koordpy.devices.family_registry import FAMILIES, families_of
 from koordpy.devices.family_round import FamilyRound, Placed
+from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.pod_info import PodInfo
 
 
@@ -25,6 +26,17 @@ def moved_together(pods: Iterable[PodInfo], draft: Draft) -> frozenset[str] | No
                 return None
             found |= own
     return frozenset(found)
+
+
+def moved_amounts(members: Sequence[PodInfo], moved: Sequence[PodInfo], inputs: FilterInputs) -> list[MovedAmounts]:
+    """Returns the numbers of devices of a search for moves, of each family that counts them."""
+    asked = {name for pod in (*members, *moved) for name in pod.asks}
+    found = (
+        family.moved_amounts(members, moved, inputs)
+        for family in FAMILIES
+        if family.name in asked and family.name in inputs.snapshot.families
+    )
+    return [one for one in found if one is not None]
 
 
 def returning_devices(places: Placed, now: FamilyRound) -> ReturningDevices:

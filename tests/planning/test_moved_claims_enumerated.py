@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from koordpy.plan.round_plan import Proof
 from tests.planning.consolidation_oracle import ANY_HARM
 from tests.planning.node_rules import node, planned
 from tests.planning.test_claim_victims import holding
@@ -122,6 +123,8 @@ def compared(seed: int) -> tuple[int, int] | None:
     least, plan = cluster.least(), planned(cluster.objects(), ANY_HARM)
     assert bool(bound(plan)) is (least is not None), (seed, messages(plan))
     gone = [one.pod_key.partition("/")[2] for one in plan.evictions]
+    if least is None:
+        assert plan.units[0].proof in (Proof.INFEASIBLE, Proof.UNKNOWN)
     assert (any(cluster.gang & {i} and {*one.pods} & {*gone} for i, one in enumerate(cluster.held)), len(gone)) == (
         least or (False, 0)
     ), seed
@@ -135,3 +138,16 @@ def compared(seed: int) -> tuple[int, int] | None:
 def test_the_fewest_pods_with_claims_move(seeds: range) -> None:
     found = [compared(seed) for seed in seeds]
     assert sum(one is not None and one[1] > 0 for one in found) > 2
+
+
+@pytest.mark.parametrize(("held", "proof"), [(3, Proof.INFEASIBLE), (1, Proof.OPTIMAL)])
+def test_that_no_moves_help_is_proven_by_numbers_of_devices(held: int, proof: Proof) -> None:
+    """Three of four devices of each node are in use, and a pod needs four: claims of three find no other node."""
+    objects: list[Any] = [CLASS, resource_claim("c", asks(4)), user("p", "c", cpu="0", priority=0)]
+    for at in ("n1", "n2", "n3", "n4"):
+        objects += [node(f"{at}:8"), offers(at, "g0", "g1", "g2", "g3")]
+        for i in range(0, 3, held):
+            objects.append(holding(f"{at}-{i}", at, [f"g{i + k}" for k in range(held)], f"{at}-v{i}"))
+            objects.append(user(f"{at}-v{i}", f"{at}-{i}", at=at, cpu="0", priority=0))
+    plan = planned(objects, ANY_HARM)
+    assert (plan.units[0].proof, len(plan.evictions)) == (proof, 0 if held == 3 else 3)

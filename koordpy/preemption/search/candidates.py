@@ -13,10 +13,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from koordpy.devices.family_registry import is_distinguished
+from koordpy.devices.move_registry import moved_amounts
 from koordpy.devices.rule_registry import place_conditions
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
-from koordpy.placement.problem import Problem
+from koordpy.placement.problem import Problem, with_column
 from koordpy.preemption.rules.rule_protocol import RuleInputs
 from koordpy.preemption.rules.victim_rules import combined_limits
 from koordpy.preemption.search.device_columns import DeviceColumns, device_relief
@@ -26,9 +27,11 @@ from koordpy.preemption.search.relocation import companions, rejoins_of, returns
 from koordpy.preemption.search.victim_pool import Mask, Pool
 from koordpy.preemption.selection.preemption_names import RuleName
 from koordpy.preemption.selection.victim_choice import Choices, Limit, Multiple, Option, Tie, UnitFigures
-from koordpy.preemption.selection.victim_units import UnitKind, terminating
+from koordpy.preemption.selection.victim_units import UnitKind, VictimUnit, terminating
 from koordpy.problems.problem_building import unit_multiples
 
+Columns = tuple[tuple[int, int], ...]
+"""((column of a problem, amount), ...)."""
 Rules = Mapping[RuleName, Mask]
 """Rule -> [units] that it allows. The order is the precedence: a unit that several rules allow is evicted under the
 first."""
@@ -89,7 +92,9 @@ def candidates(
     if moves:  # the priority of moved pods does not matter (level 2)
         own = tuple(replace(unit, priority=0) for unit in own)
     tied, multiples = _gangs(pool, round_state, number, of)
+    counted: Mapping[str, Columns] = {}
     if moves:
+        part, own, counted = _with_moved_devices(part, own, [pool.units[i] for i in units], preemptors, round_state)
         tied += companions({i: pool.units[i] for i in units}, of, round_state)
     # the limits of rules and budgets, and the conditions of filters and device families
     covering: list[dict[int, int]] = [{} for _ in budgets]
@@ -105,7 +110,9 @@ def candidates(
         problem=part,
         lots=lots,
         one_of=one_of,
-        returns=tuple(returns_of(pool.units[i], round_state, devices=preemptors.devices.families) for i in units)
+        returns=tuple(
+            returns_of(pool.units[i], round_state, devices=preemptors.devices.families, counted=counted) for i in units
+        )
         if moves
         else (),
         rejoins=rejoins_of(dict(enumerate(pool.units[i] for i in units)), round_state) if moves else (),
@@ -124,6 +131,38 @@ def candidates(
         deterministic_time=round_state.config.preemption.time_limit,
     )
     return OfferedChoice(choices, tuple(units), tuple(rules))
+
+
+def _with_moved_devices(
+    part: Problem,
+    own: Sequence[UnitFigures],
+    units: Sequence[VictimUnit],
+    preemptors: PreemptorSet,
+    round_state: RoundState,
+) -> tuple[Problem, tuple[UnitFigures, ...], Mapping[str, Columns]]:
+    """Returns (the problem with a column for each family that counts moved devices, the units with the devices that
+    they free, pod key -> requests of these columns)."""
+    moved, index = [pod for unit in units for pod in unit.pods], round_state.snapshot.index
+    figures, counted = list(own), dict[str, Columns]()
+    for amounts in moved_amounts(preemptors.pods, moved, round_state.inputs):
+        column = part.free.shape[1]
+        least: dict[int, int] = {}
+        for rank in part.pending:
+            shape, asked = part.members[rank].shape, amounts.requested.get(preemptors.unit.members[rank].key, 0)
+            least[shape] = min(least.get(shape, asked), asked)
+        part = with_column(part, amounts.free, least)
+        for pod in moved:
+            if asked := amounts.requested.get(pod.key, 0):
+                counted[pod.key] = (*counted.get(pod.key, ()), (column, asked))
+        for n, unit in enumerate(units):
+            frees = dict(figures[n].frees)
+            for pod in unit.pods:
+                if (number := amounts.freed.get(pod.key, 0)) and pod.node in index:
+                    held = dict(frees.get(index[pod.node], ()))
+                    held[column] = held.get(column, 0) + number
+                    frees[index[pod.node]] = tuple(held.items())
+            figures[n] = replace(figures[n], frees=tuple(frees.items()))
+    return part, tuple(figures), counted
 
 
 def _covering(open_to: ReachableNodes, pool: Pool, units: Sequence[int]) -> dict[str, tuple[int, ...]]:

@@ -11,7 +11,7 @@ because they would get no node.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from msgspec.structs import replace as changed
@@ -133,14 +133,22 @@ def _is_blocked_when_pending(moved: VictimUnit, round_state: RoundState) -> bool
     return gate(unit, round_state.groups) is not None or device_gate(unit, round_state) is not None
 
 
-def returns_of(unit: VictimUnit, round_state: RoundState, *, devices: Mapping[str, int]) -> tuple[Return, ...]:
+def returns_of(
+    unit: VictimUnit,
+    round_state: RoundState,
+    *,
+    devices: Mapping[str, int],
+    counted: Mapping[str, tuple[tuple[int, int], ...]],
+) -> tuple[Return, ...]:
     """Returns the pods of a unit that must be placed again if the unit is moved: their number per kind of pod.
 
-    devices: device family -> column of the problem.
+    devices: device family -> column of the problem. counted: pod key -> further (column, amount) of its request.
     """
     number = Counter[MovedKind]()
     for pod in unit.pods:
-        number[kind_of(as_pending(pod, round_state), unit.group, round_state, devices=devices)] += 1
+        kind = kind_of(as_pending(pod, round_state), unit.group, round_state, devices=devices)
+        more = counted.get(pod.key, ())
+        number[replace(kind, request=(*kind.request, *more)) if more else kind] += 1
     return tuple(Return(pods, kind) for kind, pods in number.items())
 
 
@@ -203,7 +211,16 @@ class Returning:
         self, round_state: RoundState, *, planned: Mapping[MovedKind, Mapping[int, int]], devices: Mapping[str, int]
     ) -> None:
         self._round_state, self._devices = round_state, devices
-        self._planned = {kind: dict(nodes) for kind, nodes in planned.items()}
+        self._planned: dict[MovedKind, dict[int, int]] = {}
+        for kind, nodes in planned.items():
+            own = self._planned.setdefault(self._without_counts(kind), {})
+            for node, pods in nodes.items():
+                own[node] = own.get(node, 0) + pods
+
+    def _without_counts(self, kind: MovedKind) -> MovedKind:
+        """Returns a kind without the columns that only the choice of moves has (`returns_of`)."""
+        width, own = self._round_state.draft.used.shape[1], set(self._devices.values())
+        return replace(kind, request=tuple(one for one in kind.request if one[0] < width or one[0] in own))
 
     def place(self, chosen: Sequence[VictimUnit]) -> list[Back] | None:
         """Places every moved unit again on the draft, the largest unit first.

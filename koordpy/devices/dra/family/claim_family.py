@@ -22,6 +22,7 @@ from koordpy.devices.dra.family.claim_costs import ClaimCosts
 from koordpy.devices.dra.family.claim_explanation import claim_facts, missing_devices, shown_scores
 from koordpy.devices.dra.family.claim_notes import claim_notes
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
+from koordpy.devices.dra.family.moved_amounts import count_moved_devices
 from koordpy.devices.dra.family.moved_links import slower_nodes
 from koordpy.devices.dra.family.plain_costs import plain_costs
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
@@ -34,7 +35,7 @@ from koordpy.devices.dra.filters.idle_claims import tied_claims
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import Mask
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_ledger, claim_view
-from koordpy.devices.family_moves import ReturningDevices
+from koordpy.devices.family_moves import MovedAmounts, ReturningDevices
 from koordpy.devices.family_round import FamilyRound, NodeFacts, Placed, UnitCosts
 from koordpy.devices.links.allocatable_devices import AllocatableDevices
 from koordpy.framework.device_limits import MemberLimits
@@ -270,6 +271,12 @@ class ClaimedDevices(Family):
         if not nodes:
             nodes = slower_nodes(places, given, draft, config)
         return ReturningDevices(given, frozenset(nodes))
+
+    def moved_amounts(
+        self, members: Iterable[PodInfo], moved: Iterable[PodInfo], inputs: FilterInputs
+    ) -> MovedAmounts | None:
+        """Implements `FamilyMoves.moved_amounts`."""
+        return count_moved_devices(members, moved, inputs.draft)
 
     def _give(
         self, places: Placed, now: FamilyRound
