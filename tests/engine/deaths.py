@@ -28,6 +28,7 @@ from koordpy.engine.binding import (
     unit_commit,
     volume_writes,
 )
+from koordpy.engine.client.token_bucket import TokenBucket
 from koordpy.engine.evictions import eviction_calls, evictor, nominations
 from tests.engine.card_scenes import (
     ask_for_conditions,
@@ -206,6 +207,13 @@ def _whole_and_high(storm: Storm, replica: Replica) -> None:
         storm.cluster.create(pod)
     group, *pods = gang("high", 2, gpus=3)
     storm.cluster.create(group, *(storm.acts.users.dressed(pod, "high", "") for pod in pods))
+
+
+def _held_back(storm: Storm, replica: Replica) -> None:
+    """The same, while each write waits for the rate limit of the client."""
+    assert replica.client is not None
+    replica.client.bucket = TokenBucket(20.0, 1, clock=asyncio.get_running_loop().time)
+    _whole_and_high(storm, replica)
 
 
 def _all_bound(storm: Storm) -> bool:
@@ -439,6 +447,7 @@ HIGH = ("high-0", "high-1", "high-2")
 SCENES = (
     Scene("in good weather", _half_full, _whole_and_high, _all_bound),
     Scene("in bad weather", _half_full, _in_bad_weather, _all_bound),
+    Scene("held back", _half_full, _held_back, _all_bound),
     Scene("given back", _holding, _refused, _bound(*P14), {"claims"}),
     Scene("reclaimed", _borrowed, _reclaimed, _bound("owner-0", "owner-1"), {"devices"}, seed=2),
     Scene("in silence", _half_full, _silent, _all_bound),
