@@ -64,6 +64,8 @@ POLICIES = [
 ]
 BYPASSED = Flags(bypassed_scheduler_names=frozenset({keys.DEFAULT_SCHEDULER_NAME}))
 Found = dict[str, object]
+ENDING = ("ending-running-0", "deleted-member-running-0")
+"""Pods of rows that are being deleted before koordpy starts, and stay so."""
 READY_AFTER_S = 5
 """NotReadyForScheduling is written once it has held for so long (repair.md 1.4)."""
 
@@ -94,7 +96,8 @@ class Rows:
                     owner["uid"] = uids[owner["name"]]
                 made = await self.api.create(*self.served(manifest))
                 uids[made["metadata"]["name"]] = made["metadata"]["uid"]
-        await self.api.delete(f"{pods_path()}/ending-running-0")
+        for name in ENDING:
+            await self.api.delete(f"{pods_path()}/{name}")
 
     def served(self, manifest: Json) -> tuple[str, Json]:
         """Returns the path of a manifest's kind, and the manifest in the version that is served."""
