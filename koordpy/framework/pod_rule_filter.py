@@ -8,7 +8,7 @@ counts. `Domains` are the domains of one topology key: one domain is all nodes w
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -71,10 +71,11 @@ class Rule(ABC):
         """
         return None
 
-    def empty_copies(self) -> Ints | None:
+    def empty_copies(self, own: Collection[str]) -> Ints | None:
         """Returns [nodes] how many pods of the shape the rule admits on a node without other pods, one after the other.
 
-        None if the rule does not limit this number, or does not know it.
+        None if the rule does not limit this number, or does not know it. own: keys of the bound pods of the unit. They
+        remain on their nodes, like pods of DaemonSets and mirror pods; the amounts that they use are not counted.
         """
         return None
 

@@ -44,7 +44,7 @@ class EmptyNodes:
         self._matching: dict[bytes, Mask] = {}
         """Cache of `_matches`, by `read_of`."""
         self._able: dict[bytes, Mask] = {}
-        """Cache of `_nodes_for`, by shape."""
+        """Cache of `_nodes_for`, by shape; without `_copies_of`."""
 
     def _lacking(self, pod: PodInfo) -> list[tuple[str, int, int]]:
         """Returns the resources that no matching node has enough of.
@@ -89,8 +89,8 @@ class EmptyNodes:
         matches."""
         return self._round_state.of(pod).static.refusal is not None
 
-    def _nodes_for(self, pod: PodInfo) -> Mask:
-        """Returns [nodes] True if the empty node could take one pod: it matches, is large enough, and has the
+    def _nodes_for(self, pod: PodInfo, unit: Unit) -> Mask:
+        """Returns [nodes] True if the empty node could take one pod of a unit: it matches, is large enough, and has the
         devices."""
         known = self._able.get(pod.shape)
         if known is None:
@@ -98,6 +98,8 @@ class EmptyNodes:
             for name, amount in self._request_of(pod).items():
                 known = known & (self._room[:, self._snapshot.columns[name]] >= amount)
             self._able[pod.shape] = known
+        for most in self._copies_of(pod, unit):
+            known = known & (most > 0)
         return known
 
     def _never_served(self, pod: PodInfo) -> Mask:
@@ -148,10 +150,10 @@ class EmptyNodes:
                 if devices := requested_devices_of(pod, family):
                     request = (*request, (free.shape[1] + len(columns) - 1, devices))
                     columns.append((could - held[family])[:, None])
-            for most in self._copies_of(pod):
+            for most in self._copies_of(pod, unit):
                 request = (*request, (free.shape[1] + len(columns) - 1, 1))
                 columns.append(np.minimum(most, len(unit.members))[:, None])
-            allowed = self._nodes_for(pod).astype(np.int64)
+            allowed = self._nodes_for(pod, unit).astype(np.int64)
             shapes.append(Shape(request, allowed, np.zeros(len(free), dtype=np.int64)))
         bound, room = len(unit.members) - len(unit.pending), np.concatenate(columns, axis=1)
         return Problem(
@@ -170,10 +172,12 @@ class EmptyNodes:
             allowances=tuple(self._allowances(unit, kinds)),
         )
 
-    def _copies_of(self, pod: PodInfo) -> Iterator[Ints]:
-        """Yields [nodes] how many copies of a pod a rule admits on the empty node, for each rule that limits them."""
+    def _copies_of(self, pod: PodInfo, unit: Unit) -> Iterator[Ints]:
+        """Yields [nodes] how many copies of a pod of a unit a rule admits on the empty node, for each rule that limits
+        them."""
+        own = [one.key for one in unit.members if one.bound]
         for rule in self._round_state.of(pod).rules:
-            most = rule.empty_copies()
+            most = rule.empty_copies(own)
             if most is not None:
                 yield most
 

@@ -158,7 +158,7 @@ class EmptyCluster(EmptyShortage):
         if found:
             return found
         if unit.plain is not None or not unit.is_gang:
-            return "" if any(self._nodes_for(pod).any() for pod in unit_kinds(unit)) else NO_PLACEMENT
+            return "" if any(self._nodes_for(pod, unit).any() for pod in unit_kinds(unit)) else NO_PLACEMENT
         problem = self._problem(unit)
         if is_numeric(unit, self._round_state):
             fits = self._fits_by_numbers(unit, problem)

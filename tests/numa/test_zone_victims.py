@@ -104,14 +104,46 @@ def test_a_node_aligns_gpus_again_once_a_pod_with_unknown_gpus_is_evicted(
         assert found.zones("p") == zones
 
 
-def test_a_demand_on_a_node_with_unknown_gpus_is_not_said_to_fit_never(
+DEMAND = {keys.NUMA_SPEC: '{"numaTopologyPolicy": "SingleNUMANode"}'}
+NEVER = "never fits: no placement on the empty cluster"
+NO_CARDS = pod("p", container(memory="1Gi"), annotations=DEMAND)
+"""A pod with a demand that no node with zones of GPUs alone aligns."""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "held", "stays", "reason"),
+    [
+        # once x has left, n1 aligns 4 GPUs, but never 6
+        (gpu_pod("p", 4, annotations=DEMAND), 2, False, "Unschedulable"),
+        (gpu_pod("p", 6, annotations=DEMAND), 2, False, "NeverFits"),
+        (gpu_pod("p", 6), 4, False, "NeverFits"),
+        (NO_CARDS, 2, False, "NeverFits"),
+        # a pod of a DaemonSet never leaves: n1 aligns no GPU, so it meets no demand and refuses no pod without one
+        (gpu_pod("p", 4, annotations=DEMAND), 2, True, "NeverFits"),
+        (gpu_pod("p", 6), 2, True, ""),
+    ],
+)
+def test_a_node_with_unknown_gpus_never_fits_a_pod_that_its_empty_zones_refuse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wanted: Any, held: int, stays: bool, reason: str
+) -> None:
+    """Pod x, with unknown GPUs, is on n1. n2 has one GPU and no zones."""
+    running = gpu_pod("x", held, on="n1")
+    if stays:
+        owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
+        running["metadata"]["ownerReferences"] = [owner]
+    pending = Victims(tmp_path, capsys, *UNKNOWN, node("n2", **{"nvidia.com_gpu": "1"}), running, wanted).pending()
+    assert [one["reason"] for one in pending] == ([reason] if reason else [])
+    assert all((NEVER in one["message"]) == (reason == "NeverFits") for one in pending)
+
+
+def test_bound_members_with_unknown_gpus_remain_on_the_empty_cluster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    demand = {keys.NUMA_SPEC: '{"numaTopologyPolicy": "SingleNUMANode"}'}
-    found = Victims(tmp_path, capsys, *UNKNOWN, gpu_pod("x", 2, on="n1"), gpu_pod("p", 4, annotations=demand))
-    [pending] = found.pending()
-    assert pending["reason"] == "Unschedulable"
-    assert "node(s) do not align the pod's resources" in pending["message"]
+    """Beside its own member n1 aligns no GPU. So the gang fits once y has left, although no zone has 6 GPUs."""
+    gang = {keys.GANG_NAME: "g", keys.GANG_MIN: "2"}
+    members = [gpu_pod("m0", 1, on="n1", annotations=gang), gpu_pod("m1", 6, annotations=gang)]
+    [pending] = Victims(tmp_path, capsys, *UNKNOWN, gpu_pod("y", 2, on="n1"), *members).pending()
+    assert (pending["pod"], pending["reason"]) == ("m1", "Unschedulable")
 
 
 def test_a_victim_is_spared_if_it_keeps_an_init_container_from_a_narrow_zone(

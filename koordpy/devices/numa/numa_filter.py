@@ -144,19 +144,15 @@ class Alignment(Rule):
     def copies(self) -> Ints:
         return np.asarray(self._of_nodes()[0])
 
-    def empty_copies(self) -> Ints:
+    def empty_copies(self, own: Collection[str]) -> Ints:
+        """Implements `Rule.empty_copies`: a count-only node aligns GPUs once its pods with unknown GPUs have left."""
         values = [NodeValues(self._numa, 1, partial(_empty_copies, judge)).values for judge, _ in self._judges]
         found = np.array(self._joined(values)[0])
         for node in self._numa.count_only:
-            judge = next(one for one, at in self._judges if at[node])
-            found[node] = judge(self._numa.aligned(node).by_name.start.empty)[0]
+            if not self._numa.stays_count_only(node, own):
+                judge = next(one for one, at in self._judges if at[node])
+                found[node] = judge(self._numa.aligned(node).by_name.start.empty)[0]
         return found
-
-    outlasts_pods = True
-
-    def is_lasting(self, refusal: Refusal) -> bool:
-        """Implements `Rule.is_lasting`: a count-only node may align GPUs once its pods have left."""
-        return refusal.code is Code.UNRESOLVABLE and not (refusal is NOT_ALIGNED and self._numa.count_only)
 
     @cached_property
     def is_monotone(self) -> bool:

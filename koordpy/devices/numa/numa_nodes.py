@@ -26,6 +26,7 @@ from koordpy.devices.numa.topology_report import NO_REPORT, TopologyReport
 from koordpy.devices.numa.zone_records import ByZone
 from koordpy.devices.numa.zone_state import Row, ZoneState
 from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.pod_info import stays
 
 
 class ZoneTake(NamedTuple):
@@ -169,6 +170,13 @@ class NumaNodes:
     def count_only(self) -> list[int]:
         """Nodes that do not align GPUs only because the GPUs of some pod there are unknown."""
         return [node for node, one in enumerate(self._aligned) if one.read_by_name is not None]
+
+    def stays_count_only(self, node: int, own: Collection[str]) -> bool:
+        """Returns True if a pod of the snapshot with unknown GPUs remains on a node once all pods that can end have
+        left it. own: keys of pods that remain, besides pods of DaemonSets and mirror pods."""
+        snapshot = self.draft.snapshot
+        known = self._gpus.view.nodes[snapshot.nodes[node].name]
+        return any(key in own or stays(snapshot.pods[key]) for key in known.holders.keys() - known.masks.keys())
 
     def state_without(self, node: int, gone: Collection[str]) -> ZoneState:
         """Returns the state of a node on the current draft, without the given bound pods (keys) that the draft has not
