@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Invariants I1 to I7 and I10 of preemption.md 9, witnessed in every round of whole simulations."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordpy.api import keys
+from koordpy.api.objects import Pod
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.plan.round_plan import Eviction, RoundPlan
+from koordpy.planner.planning_round import plan_round
 from koordpy.simulation.simulated_rounds import simulate
-from tests.scenarios.cluster import World
+from tests.scenarios.cluster import World, group, node, pod
+from tests.scenarios.quotas import GPU
 from tests.scenarios.turmoil import Turmoil
 from tests.scenarios.witness import Witness
 
@@ -80,3 +90,63 @@ def test_the_witness_has_something_to_look_at() -> None:
 def test_a_pod_of_the_own_tenant_that_opens_another_tenants_share_is_no_needless_victim(seed: int) -> None:
     """The members' tenant ends no further above its share than the other one is, because a pod of its own goes too."""
     assert witnessed(Random(seed)).faults == []
+
+
+def _with_seat(priority: int, hold: str) -> ClusterState:
+    """A node of 4 slots: a live member of priority 5 of a gang that lacks a second one, two victims, and a pod that
+    needs a slot."""
+    victims = [pod(name, at="n0") for name in ("v0", "v1")]
+    gang = [group("g", 2, {keys.GANG_SEAT_HOLD: hold}), pod("g-0", gang="g", at="n0", priority=5)]
+    return World().add(node("n0:4"), *gang, *victims, pod("p", priority=priority, created=9)).state
+
+
+@pytest.mark.parametrize(
+    ("priority", "hold", "gone", "spared"),
+    [
+        pytest.param(5, "5m", ["v1"], [], id="the free slot is a seat that is closed to the pod"),
+        pytest.param(4, "5m", ["v1"], [], id="of a lower priority"),
+        pytest.param(5, "5m", ["v0", "v1"], ["v0", "v1"], id="one slot beside the seat is enough"),
+        pytest.param(6, "5m", [], [], id="the seat is open to a higher priority"),
+        pytest.param(6, "5m", ["v1"], ["v1"], id="the seat is open, and a pod is evicted"),
+        pytest.param(5, "0s", [], [], id="no seat"),
+        pytest.param(5, "0s", ["v1"], ["v1"], id="no seat, and a pod is evicted"),
+    ],
+)
+def test_capacity_of_seats_spares_a_victim_only_if_it_is_open_to_the_pod(
+    priority: int, hold: str, gone: list[str], spared: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan_with_victims(snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
+        evictions = (Eviction(f"default/{v}", f"uid-{v}", "n0", "priority", "default/p", "default/p") for v in gone)
+        return replace(plan_round(snapshot, config), evictions=tuple(evictions))
+
+    monkeypatch.setattr("tests.scenarios.witness.plan_round", plan_with_victims)
+    witness = Witness()
+    witness(_with_seat(priority, hold).snapshot(NOW.timestamp()), KoordpyConfiguration())
+    assert witness.faults == [f"round 1: I7: default/p could do without ['default/{v}']" for v in spared]
+
+
+@pytest.mark.parametrize(("priority", "hold", "gone"), [(5, "5m", ["v1"]), (6, "5m", []), (5, "0s", [])])
+def test_a_pod_evicts_a_victim_beside_seats_only_if_they_are_closed_to_it(
+    priority: int, hold: str, gone: list[str]
+) -> None:
+    plan = plan_round(_with_seat(priority, hold).snapshot(NOW.timestamp()), KoordpyConfiguration())
+    assert [one.pod_key for one in plan.evictions] == [f"default/{v}" for v in gone]
+    assert [one.pod_key for one in plan.placements] == ["default/p"]
+
+
+def test_a_victim_is_needed_while_a_seat_is_closed_that_a_later_unit_takes() -> None:
+    def of(user: str, name: str, at: str = "", gpus: str = "1", **settings: Any) -> Pod:
+        return pod(name, at=at, requests={GPU: gpus}, labels={keys.QUOTA_USER: user}, **settings)
+
+    nodes = [node("n0:64", None, **{GPU: "5"}), node("n1:64", None, **{GPU: "2"})]
+    gang = [group("g", 2), of("carol", "g-0", "n0", gang="g", priority=5)]
+    running = [of("bob", "v0", "n0"), of("alice", "v1", "n0"), of("alice", "a", "n0", priority=9)]
+    running.append(of("alice", "b", "n1", gpus="2", priority=9))
+    pending = [of("bob", "p", priority=5, created=9), of("alice", "h", priority=6, created=9)]
+    witness = Witness()
+    plan = witness(
+        World().add(*nodes, *gang, *running, *pending).state.snapshot(NOW.timestamp()), KoordpyConfiguration()
+    )
+    assert [one.pod_key for one in plan.placements] == ["default/p", "default/h"] and not plan.seats
+    assert [(one.pod_key, one.unit) for one in plan.evictions] == [("default/v0", "default/p")]
+    assert witness.faults == []

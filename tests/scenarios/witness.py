@@ -11,14 +11,19 @@ from fractions import Fraction
 from functools import cached_property
 from math import floor
 
+import numpy as np
+
 from koordpy.api import keys
 from koordpy.api.label_selectors import selector_matches
 from koordpy.cache.plan_draft import Draft
+from koordpy.cache.reservations import ClosedTo, Reservation, withheld
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.fairness.quota_admission import core_members
 from koordpy.fairness.quota_runtime import all_quota_amounts, limits
 from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.broken_gangs import is_broken, missing_members
+from koordpy.gangs.gang_settings import Gang
 from koordpy.gangs.queue_units import Groups, Unit
 from koordpy.gangs.unit_gates import gate
 from koordpy.placement.problem import only_ranks
@@ -487,6 +492,10 @@ class _Round:
         pods = self.snapshot.pods
         if self._one_by_one(unit_id):
             return
+        unit = self._unit_of(unit_id)
+        if self._may_lack_seats(unit, placed):
+            return  # not computed here
+        seats = self._seats_closed_to(unit)
         gone = {pod.key for pod in victims}
         parts: dict[str, list[PodInfo]] = {}
         for pod in victims:
@@ -507,14 +516,46 @@ class _Round:
                     draft.evict(pod)
             for key, node in self.new.items():
                 draft.assign(pods[key], self.snapshot.index[node])
+            draft.withhold(seats)
             for name, others in parts.items():
                 for pod in others if name != spared else ():
                     draft.evict(pod)
             others = [pod for name, some in parts.items() if name != spared for pod in some]
             if self._opens_share([pods[key] for key in placed], parts[spared], others):
                 continue
-            if self._fits(self._unit_of(unit_id), draft, placed, self._limits_then(others)):
+            if self._fits(unit, draft, placed, self._limits_then(others)):
                 self.fault(f"I7: {unit_id} could do without {[pod.key for pod in parts[spared]]}")
+
+    def _seats_closed_to(self, unit: Unit) -> Reservation:
+        """The seats that the unit may not use (repair.md 4.4). In a gang with pods of several sizes, each seat has the
+        largest size, because a plan does not say which member has which seat."""
+        snapshot, plan = self.snapshot, self.plan
+        amounts = np.zeros_like(snapshot.allocatable)
+        for gang in (self.groups.gang(ref) for ref in snapshot.members if ref.key in plan.seats):
+            if not self._is_closed(gang, unit):
+                continue
+            largest = np.max([snapshot.requests_of([pod]) for pod in (*gang.bound, *gang.pending)], axis=0)
+            for node, number in plan.seats[gang.ref.key].nodes.items():
+                amounts[snapshot.index[node]] += number * largest
+        return withheld("seats", ClosedTo.RANK, amounts)
+
+    def _may_lack_seats(self, unit: Unit, placed: Container[str]) -> bool:
+        """Whether seats may have been closed to the unit that the plan does not name: a later unit of a priority to
+        which they are open may have taken them."""
+        pods, plan = self.snapshot.pods, self.plan
+        later = [p.pod_key for p in plan.placements if p.pod_key not in self.new and p.pod_key not in placed]
+        unnamed = (self.groups.gang(ref) for ref in self.snapshot.members if ref.key not in plan.seats)
+        broken = [gang for gang in unnamed if missing_members(gang) and self._is_closed(gang, unit)]
+        return any(pods[key].priority > self._lowest_live(gang) for gang in broken for key in later)
+
+    def _is_closed(self, gang: Gang, unit: Unit) -> bool:
+        """Whether the seats of a gang, if it has any, are closed to a unit."""
+        return not is_broken(unit.gangs) and min(pod.priority for pod in unit.pending) <= self._lowest_live(gang)
+
+    def _lowest_live(self, gang: Gang) -> int:
+        """The lowest priority of a gang's live members, with those that the round has placed."""
+        joined = [self.snapshot.pods[one.pod_key] for one in self.plan.placements]
+        return min(pod.priority for pod in (*gang.bound, *joined) if pod.gang == gang.ref)
 
     def _limits_then(self, going: Sequence[PodInfo]) -> Mapping[str, Mapping[str, int]]:
         """The limits once those have started whom the round placed before: in no quota of the tree they use what is
