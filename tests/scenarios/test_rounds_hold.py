@@ -15,7 +15,7 @@ from koordpy.api.objects import Pod
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.plan.round_plan import Eviction, RoundPlan
+from koordpy.plan.round_plan import Eviction, Placement, RoundPlan
 from koordpy.planner.planning_round import plan_round
 from koordpy.simulation.simulated_rounds import simulate
 from tests.scenarios.cluster import World, group, node, pod
@@ -150,3 +150,40 @@ def test_a_victim_is_needed_while_a_seat_is_closed_that_a_later_unit_takes() -> 
     assert [one.pod_key for one in plan.placements] == ["default/p", "default/h"] and not plan.seats
     assert [(one.pod_key, one.unit) for one in plan.evictions] == [("default/v0", "default/p")]
     assert witness.faults == []
+
+
+@pytest.mark.parametrize(
+    ("minimum", "priorities", "at_fault"),
+    [
+        pytest.param(0, (9, 1), False, id="the member of a gang without minMember evicts it by itself"),
+        pytest.param(0, (5, 1), True, id="of a priority that is not higher"),
+        pytest.param(1, (9, 9), True, id="both members are surplus"),
+    ],
+)
+def test_a_gang_is_broken_by_a_member_to_which_the_limit_on_surplus_does_not_apply(
+    minimum: int, priorities: tuple[int, int], at_fault: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gangs a and b are linked and have their minimum, so that each pending member is a plan of its own."""
+
+    def plan_with_victims(snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
+        plan = plan_round(snapshot, config)
+        [unit] = [one.unit for one in plan.units]
+        placements = tuple(Placement(f"default/{name}", f"uid-{name}", "n0", unit) for name in ("a-1", "b-1"))
+        victims = ["v-0", "v-1", "w"]
+        evictions = tuple(Eviction(f"default/{v}", f"uid-{v}", "n0", "priority", "default/a", unit) for v in victims)
+        if minimum == 0 and priorities[0] > 5:
+            assert {one.pod_key for one in plan.evictions} == {one.pod_key for one in evictions}
+            assert {one.pod_key for one in plan.placements} == {one.pod_key for one in placements}
+        return replace(plan, placements=placements, evictions=evictions)
+
+    gangs = [group("a", minimum, {keys.GANG_GROUPS: '["default/b"]'}), group("b", 1), group("v", 2)]
+    running = [pod(f"{name}-0", gang=name, at="n0") for name in ("a", "b")]
+    victims = [*(pod(f"v-{i}", gang="v", at="n0", priority=5) for i in range(2)), pod("w", at="n0")]
+    own, other = priorities
+    pending = [pod("a-1", gang="a", cpu="2", priority=own), pod("b-1", gang="b", priority=other)]
+    monkeypatch.setattr("tests.scenarios.witness.plan_round", plan_with_victims)
+    witness = Witness()
+    state = World().add(node("n0:5"), *gangs, *running, *victims, *pending).state
+    witness(state.snapshot(NOW.timestamp()), KoordpyConfiguration())
+    text = "gang:default/a,default/b breaks default/v by priority for members above minMember"
+    assert (f"round 1: {text}" in witness.faults) is at_fault

@@ -383,8 +383,17 @@ class _Round:
                 other = self.groups.gang(pod.gang)
                 mates = [p for p in other.bound if p.key in self.here and not p.pod.metadata.deletion_timestamp]
                 left = [p for p in mates if p.key not in going]
-                if len(mates) + other.succeeded < other.min_member or (not left and other.min_member > 0):
+                breaks = len(mates) + other.succeeded < other.min_member or (not left and other.min_member > 0)
+                if breaks and not self._may_be_without_limit(unit_id, members, one, max(p.priority for p in mates)):
                     self.fault(f"{unit_id} breaks {other.key} by {one.rule} for members above minMember")
+
+    def _may_be_without_limit(self, unit_id: str, members: Sequence[PodInfo], one: Eviction, priority: int) -> bool:
+        """Whether an eviction may be of a plan that the limit on surplus does not concern: where each member is a plan
+        of its own, that of a member of a gang without minMember. priority: of the victim unit."""
+        if not self._one_by_one(unit_id):
+            return False
+        free = [pod for pod in members if pod.gang is not None and self.groups.gang(pod.gang).min_member < 1]
+        return any(one.rule != "priority" or pod.priority > priority for pod in free)
 
     def _ending(self) -> list[PodInfo]:
         """Pods whose room is coming free."""
