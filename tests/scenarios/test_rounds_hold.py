@@ -14,7 +14,7 @@ from koordpy.api import keys
 from koordpy.api.objects import Pod
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.snapshot import Snapshot
-from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.config.configuration import Consolidation, KoordpyConfiguration
 from koordpy.plan.round_plan import Eviction, Placement, RoundPlan
 from koordpy.planner.planning_round import plan_round
 from koordpy.simulation.simulated_rounds import simulate
@@ -187,3 +187,18 @@ def test_a_gang_is_broken_by_a_member_to_which_the_limit_on_surplus_does_not_app
     witness(state.snapshot(NOW.timestamp()), KoordpyConfiguration())
     text = "gang:default/a,default/b breaks default/v by priority for members above minMember"
     assert (f"round 1: {text}" in witness.faults) is at_fault
+
+
+@pytest.mark.parametrize("idle", [[], ["n1"], ["n0", "n1"]])
+def test_no_pod_moves_for_a_member_that_fits_beside_the_victims_of_another_one(idle: list[str]) -> None:
+    """g-1 evicts a pod of 2 cpu, so that g-2 fits without a move. idle: the nodes of pods that request nothing."""
+    small = [pod(f"z{i}", at=at, cpu="0") for i, at in enumerate(idle)]
+    running = [pod("g-0", gang="g", at="n0", priority=1), pod("k", at="n0", cpu="3", priority=9)]
+    pending = [pod(f"g-{i}", gang="g", priority=n, created=9) for i, n in ((1, 9), (2, 5))]
+    world = World().add(
+        node("n0:4"), node("n1:2"), group("g", 1), *running, pod("v", at="n1", cpu="2"), *small, *pending
+    )
+    witness, config = Witness(), KoordpyConfiguration(consolidation=Consolidation(enabled=True))
+    plan = witness(world.state.snapshot(NOW.timestamp()), config)
+    assert [(one.pod_key, one.rule) for one in plan.evictions] == [("default/v", "priority")]
+    assert witness.faults == []

@@ -231,6 +231,8 @@ class Returning:
         """
         draft, order = self._round_state.draft, _joined_by_group(chosen)
         order.sort(key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance))
+        if not order:
+            return []  # the members fit without a move
         # the amounts that decide which unit is the largest do not count all devices: a unit that fails comes first then
         for _ in range(len(order)):
             mark, planned = draft.mark(), {kind: dict(nodes) for kind, nodes in self._planned.items()}
