@@ -311,8 +311,8 @@ class DynamicResources(DraftClaims, Rule):
         pods = () if self.zones_may_change(node) else None
         if lasting is None:
             return pods is not None and self._fits(wants, node, self._ledger.usage, pods)
-        anew = Wants((*wants.claims, *self.unallocated(own)), wants.at)
-        return self._fits(anew, node, lasting.usage, pods) or (
+        with_freed = Wants((*wants.claims, *self.unallocated(own)), wants.at)
+        return self._fits(with_freed, node, lasting.usage, pods) or (
             bool(own) and self._fits(wants, node, usage_with(lasting.usage, self.objects, own), pods)
         )
 
